@@ -25,6 +25,16 @@ class Kernels:
         return x * 3
 
 
+class Base:
+    @classmethod
+    def named(cls, x: Any) -> Any:
+        return cls.__name__
+
+
+class Derived(Base):
+    pass
+
+
 @pytest.mark.parametrize("prefix", [None, "Mine"])
 def test_a_registered_function_is_recorded_under_its_prefix(runs: Any, backend: Any, prefix: str | None) -> None:
     owner = SimpleNamespace(twice=twice)
@@ -56,48 +66,33 @@ def test_a_function_under_the_name_of_one_of_the_framework_is_told_apart(runs: A
     assert backend.adapter.execution.function(base, called=record["function"]) is None
 
 
-def test_the_default_prefix_is_the_name_of_the_owner(runs: Any, backend: Any) -> None:
+def test_methods_are_recorded_under_the_name_of_their_class_and_put_back(runs: Any, backend: Any) -> None:
+    x, expected = batch(backend), backend.numpy(batch(backend))
+    originals = dict(vars(Kernels)), vars(Base)["named"]
     debugger = runs.new()
-    debugger.register_custom_api(Kernels, "twice")
+    registered = ((Kernels, "twice"), (Kernels, "method"), (Base, "named"))
+    for owner, name in registered:
+        debugger.register_custom_api(owner, name)
+    # A static method may be called on an instance; a class method keeps its class.
     debugger.start()
-    Kernels.twice(batch(backend))
+    assert np.array_equal(backend.numpy(Kernels.twice(x)), expected * 2)
+    assert np.array_equal(backend.numpy(Kernels().twice(x)), expected * 2)
+    assert np.array_equal(backend.numpy(Kernels().method(x)), expected * 3)
     debugger.stop()
-    debugger.restore_custom_api(Kernels, "twice")
-    assert runs.read().names == ["Kernels.twice.0.forward"]
-
-
-def test_restoring_puts_the_original_object_back(runs: Any, backend: Any) -> None:
-    original = vars(Kernels)["twice"]
-    debugger = runs.new()
-    debugger.register_custom_api(Kernels, "twice")
-    assert vars(Kernels)["twice"] is not original
-    debugger.restore_custom_api(Kernels, "twice")
-    assert vars(Kernels)["twice"] is original
+    assert [Base.named(x), Base().named(x), Derived.named(x)] == ["Base", "Base", "Derived"]
+    for owner, name in registered:
+        assert vars(owner)[name] is not {**originals[0], "named": originals[1]}[name]
+        debugger.restore_custom_api(owner, name)
+    assert dict(vars(Kernels)) == originals[0] and vars(Base)["named"] is originals[1]
     debugger.start()
-    Kernels.twice(batch(backend))
+    Kernels.twice(x)
     debugger.stop()
-    assert [name for name in runs.read().names if "twice" in name] == []
-
-
-def test_a_static_method_can_be_called_on_an_instance_while_registered(runs: Any, backend: Any) -> None:
-    debugger = runs.new()
-    debugger.register_custom_api(Kernels, "twice")
-    try:
-        assert np.array_equal(backend.numpy(Kernels().twice(batch(backend))), backend.numpy(batch(backend)) * 2)
-    finally:
-        debugger.restore_custom_api(Kernels, "twice")
-
-
-def test_a_method_is_recorded_with_its_instance_as_first_argument(runs: Any, backend: Any) -> None:
-    debugger = runs.new()
-    debugger.register_custom_api(Kernels, "method")
-    debugger.start()
-    result = Kernels().method(batch(backend))
-    debugger.stop()
-    debugger.restore_custom_api(Kernels, "method")
-    assert np.array_equal(backend.numpy(result), backend.numpy(batch(backend)) * 3)
-    arguments = runs.read().data["Kernels.method.0.forward"]["input_args"]
-    assert arguments[0] is None and arguments[1]["Max"] == 2.0
+    dump = runs.read()
+    assert [name for name in dump.names if "Kernels" in name] == [
+        f"Kernels.{name}.forward" for name in ("twice.0", "twice.1", "method.0")
+    ]
+    instance, given = dump.data["Kernels.method.0.forward"]["input_args"]
+    assert instance is None and given["Max"] == 2.0
 
 
 def test_an_exception_of_a_registered_function_reaches_the_caller(runs: Any) -> None:
@@ -149,17 +144,6 @@ def test_a_registered_function_that_ends_the_step_has_no_record_in_the_next_one(
     assert runs.read(1).names == ["User.twice.0.forward"]
 
 
-def test_outside_start_and_stop_a_registered_function_is_not_recorded(runs: Any, backend: Any) -> None:
-    owner = SimpleNamespace(twice=twice)
-    debugger = runs.new()
-    debugger.register_custom_api(owner, "twice", "User")
-    owner.twice(batch(backend))
-    debugger.start()
-    debugger.stop()
-    owner.twice(batch(backend))
-    assert runs.read().names == []
-
-
 @pytest.mark.parametrize(
     ("api", "prefix"), [("absent", None), (None, None), (5, None), ("value", None), ("twice", ""), ("twice", 5)]
 )
@@ -172,7 +156,7 @@ def test_wrong_arguments_are_refused(runs: Any, api: Any, prefix: Any) -> None:
 
 
 def test_restoring_what_was_not_registered_is_refused(runs: Any) -> None:
-    with pytest.raises(MsprobeException, match="was not registered"):
+    with pytest.raises(MsprobeException, match="not registered"):
         runs.new().restore_custom_api(SimpleNamespace(twice=twice), "twice")
 
 
@@ -216,35 +200,18 @@ def test_a_function_that_could_not_be_restored_can_be_restored_again(
     assert owner.twice is twice
 
 
-def test_registering_twice_warns_and_records_once(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_registering_twice_warns_and_records_once_and_only_between_start_and_stop(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     owner = SimpleNamespace(twice=twice)
     debugger = runs.new()
-    debugger.register_custom_api(owner, "twice", "User")
-    debugger.register_custom_api(owner, "twice", "User")
+    for _ in range(2):
+        debugger.register_custom_api(owner, "twice", "User")
     assert "registered already" in capsys.readouterr().err
+    owner.twice(batch(backend))
     debugger.start()
     owner.twice(batch(backend))
     debugger.stop()
+    owner.twice(batch(backend))
     debugger.restore_custom_api(owner, "twice")
     assert runs.read().names == ["User.twice.0.forward"] and owner.twice is twice
-
-
-class Base:
-    @classmethod
-    def named(cls, x: Any) -> Any:
-        return cls.__name__
-
-
-class Derived(Base):
-    pass
-
-
-def test_a_class_method_keeps_its_class_while_registered(runs: Any, backend: Any) -> None:
-    debugger = runs.new()
-    debugger.register_custom_api(Base, "named")
-    try:
-        x = batch(backend)
-        assert [Base.named(x), Base().named(x), Derived.named(x)] == ["Base", "Base", "Derived"]
-    finally:
-        debugger.restore_custom_api(Base, "named")
-    assert type(vars(Base)["named"]) is classmethod

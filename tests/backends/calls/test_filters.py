@@ -6,18 +6,7 @@ from typing import Any
 
 import dumped
 import pytest
-from programs import BATCH, Names, batch, block_network
-
-
-def collect(runs: Any, backend: Any, level: str = "mix", times: int = 1, **settings: Any) -> Any:
-    model = block_network(backend)
-    debugger = runs.new(level=level, **settings)
-    debugger.start(model)
-    for _ in range(times):
-        backend.run(model, batch(backend, requires_grad=True))
-    debugger.stop()
-    return runs.read()
-
+from programs import BATCH, Names, batch, block_network, collect, collect_calls
 
 # --- data_mode
 
@@ -62,38 +51,29 @@ def test_data_mode_keeps_the_chosen_halves(
 # --- list
 
 
-def test_list_keeps_names_that_contain_a_text(runs: Any, backend: Any) -> None:
-    relu = backend.apis["relu"].base
-    dump = collect(runs, backend, "L1", **{"list": [relu, "nothing has this name"]})
-    assert dump.names == [f"{relu}.0.forward", f"{relu}.0.backward"]
-
-
-def test_list_does_not_change_the_numbers(runs: Any, backend: Any) -> None:
-    linear = backend.apis["linear"].base
-    dump = collect(runs, backend, "L1", times=2, **{"list": [f"{linear}.3"]})
-    assert dump.names == [f"{linear}.3.forward", f"{linear}.3.backward"]
-
-
-def test_list_knows_no_regular_expressions(runs: Any, backend: Any) -> None:
-    assert collect(runs, backend, "L1", **{"list": [".*", "Func.ional"]}).names == []
-
-
-def test_a_listed_module_keeps_what_runs_inside_it_at_mix(runs: Any, backend: Any) -> None:
-    names, linear, relu = Names(backend), backend.apis["linear"].base, backend.apis["relu"].base
-    dump = collect(runs, backend, "mix", **{"list": [f"{names.body}.forward.0"]})
-    assert dump.names == [
-        f"{linear}.0.forward",
-        f"{names.fc}.forward.0",
-        f"{relu}.0.forward",
-        f"{names.act}.forward.0",
-        f"{names.body}.forward.0",
-    ]
-
-
-def test_a_listed_module_is_alone_at_level_l0(runs: Any, backend: Any) -> None:
-    names = Names(backend)
-    dump = collect(runs, backend, "L0", **{"list": [f"{names.body}.forward.0"]})
-    assert dump.names == [f"{names.body}.forward.0"]
+@pytest.mark.parametrize(
+    ("level", "wanted", "expected"),
+    [
+        ("L1", ["{relu}", "nothing has this name"], [
+            "{relu}.0.forward", "{relu}.0.backward", "{relu}.1.forward", "{relu}.1.backward",
+        ]),
+        # The numbers stay, and there are no regular expressions.
+        ("L1", ["{linear}.3"], ["{linear}.3.forward", "{linear}.3.backward"]),
+        ("L1", [".*", "Func.ional"], []),
+        # A listed module keeps what runs inside it at mix, and is alone at L0.
+        ("mix", ["{body}.forward.0"], [
+            "{linear}.0.forward", "{fc}.forward.0", "{relu}.0.forward", "{act}.forward.0", "{body}.forward.0",
+        ]),
+        ("L0", ["{body}.forward.0"], ["{body}.forward.0"]),
+    ],
+    ids=["a text", "a number", "no expressions", "a module at mix", "a module at L0"],
+)  # fmt: skip
+def test_list_keeps_names_that_contain_a_text(
+    runs: Any, backend: Any, level: str, wanted: list[str], expected: list[str]
+) -> None:
+    words = {**vars(Names(backend)), **{name: backend.apis[name].base for name in ("linear", "relu")}}
+    dump = collect(runs, backend, level, times=2, **{"list": [text.format(**words) for text in wanted]})
+    assert dump.names == [text.format(**words) for text in expected]
 
 
 # --- module, api
@@ -123,15 +103,15 @@ def test_an_api_pattern_keeps_calls_of_functions_only(runs: Any, backend: Any) -
 
 
 def test_scope_at_l1_keeps_everything_between_two_calls(runs: Any, backend: Any) -> None:
-    debugger = runs.new(scope=[f"{backend.apis['abs'].base}.1.forward", f"{backend.apis['abs'].base}.2.forward"])
-    x = batch(backend)
-    debugger.start()
-    for name in ("abs", "relu", "abs", "relu", "abs", "relu"):
-        backend.apis[name].call(x)
-    debugger.stop()
-    absolute, relu = backend.apis["abs"].base, backend.apis["relu"].base
-    dump = runs.read()
-    assert dump.names == [f"{absolute}.1.forward", f"{relu}.1.forward", f"{absolute}.2.forward"]
+    absolute, relu, x = backend.apis["abs"].base, backend.apis["relu"].base, batch(backend)
+
+    def call() -> None:
+        for name in ("abs", "relu", "abs", "relu", "abs", "relu"):
+            backend.apis[name].call(x)
+
+    scope = [f"{absolute}.1.forward", f"{absolute}.2.forward"]
+    dump = collect_calls(runs, None, call, "L1", scope=scope)
+    assert dump.names == [scope[0], f"{relu}.1.forward", scope[1]]
     for name in dump.names:
         assert set(dump.data[name]) == {"input_args", "input_kwargs", "output"}, "both ends are included completely"
 
@@ -149,17 +129,11 @@ def test_scope_of_modules_reaches_from_the_first_begin_to_the_last_end(runs: Any
 
 
 def test_a_scope_of_one_module_keeps_what_runs_inside_it(runs: Any, backend: Any) -> None:
-    names = Names(backend)
+    names, linear, relu = Names(backend), backend.apis["linear"].base, backend.apis["relu"].base
     whole = f"{names.body}.forward.0"
     dump = collect(runs, backend, "mix", scope=[whole, whole])
-    linear, relu = backend.apis["linear"].base, backend.apis["relu"].base
-    assert dump.names == [
-        f"{linear}.0.forward",
-        f"{names.fc}.forward.0",
-        f"{relu}.0.forward",
-        f"{names.act}.forward.0",
-        whole,
-    ]
+    inside = [f"{linear}.0.forward", f"{names.fc}.forward.0", f"{relu}.0.forward", f"{names.act}.forward.0"]
+    assert dump.names == [*inside, whole]
 
 
 def test_a_scope_that_reaches_into_the_backward(runs: Any, backend: Any) -> None:
@@ -325,9 +299,10 @@ def test_outside_the_token_range_apis_are_not_collected_either(runs: Any, backen
         model(batch(backend))
     backend.apis["abs"].call(batch(backend))
     debugger.stop()
-    linear = backend.apis["linear"].base
     apis = [name for name in runs.read().names if not name.startswith(backend.root)]
-    assert apis == [f"{linear}.0.forward", f"{backend.apis['relu'].base}.0.forward", f"{linear}.1.forward"]
+    assert apis == [
+        f"{backend.apis[name].base}.{number}.forward" for name, number in (("linear", 0), ("relu", 0), ("linear", 1))
+    ]
 
 
 @pytest.mark.parametrize("raises", [False, True])

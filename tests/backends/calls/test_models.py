@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import BATCH, BIAS1, BIAS2, WEIGHT1, WEIGHT2, Names, batch, block_network, chain, values
+from programs import BATCH, BIAS1, BIAS2, WEIGHT1, WEIGHT2, Names, batch, block_network, chain, collect_calls, values
 
 from probe.common import log
 
@@ -74,14 +74,6 @@ def test_a_model_that_is_one_layer_is_in_the_tree_and_has_a_stack(runs: Any, bac
     assert any("test_models.py" in frame for frame in dump.stack_of(f"{name}.forward.0"))
 
 
-def test_a_model_with_modules_inside_is_not_recorded_itself(runs: Any, backend: Any) -> None:
-    debugger, model = runs.new(level="L0"), block_network(backend)
-    debugger.start(model)
-    model(batch(backend))
-    debugger.stop()
-    assert not [name for name in runs.read().names if ".Net." in name]
-
-
 def test_token_range_counts_calls_of_a_model_that_is_one_layer(runs: Any, backend: Any) -> None:
     debugger, model, name = runs.new(level="L0"), linear(backend), layer(backend)
     debugger.start(model, token_range=[1, 2])
@@ -95,36 +87,29 @@ def test_token_range_counts_calls_of_a_model_that_is_one_layer(runs: Any, backen
 
 
 def test_the_name_of_a_model_that_is_one_layer_can_be_a_scope(runs: Any, backend: Any) -> None:
-    model, name = linear(backend), layer(backend)
-    debugger = runs.new(level="L0", scope=[f"{name}.forward.1", f"{name}.forward.2"])
-    debugger.start(model)
-    for _ in range(4):
-        model(batch(backend))
-    debugger.stop()
-    assert runs.read().names == [f"{name}.forward.1", f"{name}.forward.2"]
+    model, scope = linear(backend), [f"{layer(backend)}.forward.{number}" for number in (1, 2)]
+    dump = collect_calls(runs, model, lambda: [model(batch(backend)) for _ in range(4)], scope=scope)
+    assert dump.names == scope
 
 
-def test_a_layer_among_several_models_has_its_index_in_front(runs: Any, backend: Any) -> None:
+def test_several_models_have_their_index_or_their_name_in_front(runs: Any, backend: Any) -> None:
     debugger, names = runs.new(level="L0"), Names(backend)
     first, second = linear(backend), block_network(backend)
-    for models in ([first, second], (first, second)):
+    given: list[Any] = [[first, second], (first, second), [second], {"coder": first, "judge": second}]
+    for models in given:
         debugger.start(models)
         first(batch(backend)), second(batch(backend))
         debugger.stop()
         debugger.step()
-    inside = [base.replace(backend.root, f"{backend.root}.1", 1) for base in (names.fc, names.act, names.body)]
-    expected = [layer(backend, "0"), *inside, layer(backend, "1.head")]
-    assert runs.read(0).names == runs.read(1).names == [f"{base}.forward.0" for base in expected]
 
+    def of_second(prefix: str) -> list[str]:
+        bases = (names.fc, names.act, names.body, names.head)
+        return [f"{base}.forward.0".replace(backend.root, f"{backend.root}.{prefix}", 1) for base in bases]
 
-def test_models_that_are_given_by_name_have_it_in_front(runs: Any, backend: Any) -> None:
-    first, second = linear(backend), backend.module("Net", chain("fc"), fc=linear(backend))
-    debugger = runs.new(level="L0")
-    debugger.start({"coder": first, "judge": second})
-    first(batch(backend)), second(batch(backend))
-    debugger.stop()
-    expected = [layer(backend, "coder"), layer(backend, "judge.fc")]
-    assert runs.read().names == [f"{base}.forward.0" for base in expected]
+    numbered = [f"{layer(backend, '0')}.forward.0", *of_second("1")]
+    expected = [numbered, numbered, of_second("0"), [f"{layer(backend, 'coder')}.forward.0", *of_second("judge")]]
+    # A model with modules inside is not recorded itself.
+    assert [runs.read(step).names for step in range(4)] == expected
 
 
 def test_no_two_modules_of_the_models_given_have_one_name(runs: Any, backend: Any) -> None:

@@ -58,36 +58,41 @@ def test_output_and_gradients(alone: Alone) -> None:
     check(alone.gradients(evaluated, 2 * ONES), [2 * Y, 2 * X])
 
 
-def test_only_those_gradients_that_are_asked_for(alone: Alone) -> None:
-    multiply = alone.function("multiply")
-    evaluated = alone.run(lambda given: multiply(*given), X, Y, asked=(1,))
-    check(alone.gradients(evaluated, ONES), [X])
+POSITIVE = (Y > 0).astype(np.float32)
+Case = tuple[str, Callable[..., Any], list[Any], tuple[int, ...], list[Any], list[Any], Any]
+# The function, how it is called with the inputs, the inputs, which gradients are asked for, those of the outputs, and
+# what is expected of the inputs and, where it is one tensor, of the output.
+CASES: dict[str, Case] = {
+    "only those that are asked for": ("multiply", lambda f, a, b: f(a, b), [X, Y], (1,), [ONES], [X], X * Y),
+    "none is asked for": ("relu", lambda f, a: f(a), [X], (), [ONES], [], np.maximum(X, 0)),
+    "an input on which nothing depends": ("relu", lambda f, a, b: f(b), [X, Y], (0, 1), [ONES], [None, POSITIVE], None),
+    "an input that is used twice": ("multiply", lambda f, a: f(a, a), [X], (0,), [ONES], [2 * X], X * X),
+    "a write to an input": ("add_inplace", lambda f, a, b: f(a, b), [X, Y], (0, 1), [3 * ONES], [3 * ONES] * 2, X + Y),
+    "several outputs": (
+        "split", lambda f, a: f(a, 1, 0), [X], (0,), [[[1.0, 2.0]], [[3.0, 4.0]]], [np.array([[1, 2], [3, 4]])], None,
+    ),
+    "an output that takes no part": (
+        "split", lambda f, a: f(a, 1, 0), [X], (0,), [None, [[3.0, 4.0]]], [np.array([[0, 0], [3, 4]])], None,
+    ),
+    "no output takes part": ("relu", lambda f, a: f(a), [X], (0,), [None], [None], None),
+    "inputs in a list": (
+        "concat", lambda f, a, b: f([a, b], 0), [X, Y], (0, 1), [np.concatenate([ONES, 2 * ONES])], [ONES, 2 * ONES],
+        np.concatenate([X, Y]),
+    ),
+    "a scalar output": ("sum", lambda f, a: f(a), [X], (0,), [5.0], [5 * ONES], X.sum()),
+}  # fmt: skip
 
 
-def test_none_is_asked_for(alone: Alone) -> None:
-    relu = alone.function("relu")
-    evaluated = alone.run(lambda given: relu(*given), X)
-    assert np.array_equal(alone.values(evaluated.output), np.maximum(X, 0))
-    assert evaluated.gradients([alone.tensor(ONES)]) == []
-
-
-def test_an_input_on_which_nothing_depends_has_none(alone: Alone) -> None:
-    relu = alone.function("relu")
-    evaluated = alone.run(lambda given: relu(given[1]), X, Y, asked=(0, 1))
-    check(alone.gradients(evaluated, ONES), [None, (Y > 0).astype(np.float32)])
-
-
-def test_an_input_that_is_used_twice(alone: Alone) -> None:
-    multiply = alone.function("multiply")
-    evaluated = alone.run(lambda given: multiply(given[0], given[0]), X, asked=(0,))
-    check(alone.gradients(evaluated, ONES), [2 * X])
-
-
-def test_a_function_that_writes_to_its_input(alone: Alone) -> None:
-    add = alone.function("add_inplace")
-    evaluated = alone.run(lambda given: add(*given), X, Y, asked=(0, 1))
-    assert np.array_equal(alone.values(evaluated.output), X + Y)
-    check(alone.gradients(evaluated, 3 * ONES), [3 * ONES, 3 * ONES])
+@pytest.mark.parametrize("case", CASES)
+def test_output_and_gradients_of(alone: Alone, case: str) -> None:
+    name, call, inputs, asked, of_outputs, expected, output = CASES[case]
+    function = alone.function(name)
+    evaluated = alone.run(lambda given: call(function, *given), *inputs, asked=asked)
+    if output is not None:
+        assert np.array_equal(alone.values(evaluated.output), output)
+    if case == "several outputs":
+        assert [alone.values(part).tolist() for part in evaluated.output] == [[row] for row in X.tolist()]
+    check(alone.gradients(evaluated, *of_outputs), expected)
 
 
 def test_what_a_function_writes_reaches_no_other_call(alone: Alone) -> None:
@@ -95,24 +100,6 @@ def test_what_a_function_writes_reaches_no_other_call(alone: Alone) -> None:
     for _ in range(2):
         evaluated = alone.run(lambda given: add(*given), X, Y)
         assert np.array_equal(alone.values(evaluated.output), X + Y)
-
-
-def test_several_outputs(alone: Alone) -> None:
-    split = alone.function("split")
-    evaluated = alone.run(lambda given: split(given[0], 1, 0), X, asked=(0,))
-    assert [alone.values(part).tolist() for part in evaluated.output] == [[row] for row in X.tolist()]
-    check(alone.gradients(evaluated, [[1.0, 2.0]], [[3.0, 4.0]]), [np.array([[1, 2], [3, 4]])])
-
-
-def test_an_output_that_takes_no_part(alone: Alone) -> None:
-    split = alone.function("split")
-    evaluated = alone.run(lambda given: split(given[0], 1, 0), X, asked=(0,))
-    check(alone.gradients(evaluated, None, [[3.0, 4.0]]), [np.array([[0, 0], [3, 4]])])
-
-
-def test_no_output_takes_part(alone: Alone) -> None:
-    relu = alone.function("relu")
-    check(alone.gradients(alone.run(lambda given: relu(*given), X, asked=(0,)), None), [None])
 
 
 def test_outputs_in_a_dict_and_lists(alone: Alone) -> None:
@@ -127,25 +114,11 @@ def test_outputs_in_a_dict_and_lists(alone: Alone) -> None:
     check(alone.gradients(evaluated, ONES, 2 * ONES), [(X > 0) + 2 * Y, 2 * X])
 
 
-def test_inputs_in_a_list(alone: Alone) -> None:
-    concat = alone.function("concat")
-    evaluated = alone.run(lambda given: concat(list(given), 0), X, Y, asked=(0, 1))
-    assert np.array_equal(alone.values(evaluated.output), np.concatenate([X, Y]))
-    check(alone.gradients(evaluated, np.concatenate([ONES, 2 * ONES])), [ONES, 2 * ONES])
-
-
 def test_what_is_no_tensor_comes_as_it_is(alone: Alone) -> None:
     for returned in (None, 3, "text", [], {}):
         evaluated = alone.run(lambda given, returned=returned: returned, X, asked=(0,))
         assert evaluated.output == returned
         assert evaluated.gradients([]) == [None]
-
-
-def test_a_scalar_output(alone: Alone) -> None:
-    total = alone.function("sum")
-    evaluated = alone.run(lambda given: total(given[0]), X, asked=(0,))
-    assert alone.values(evaluated.output).shape == ()
-    check(alone.gradients(evaluated, 5.0), [5 * ONES])
 
 
 def test_gradients_have_the_dtype_of_their_inputs(alone: Alone) -> None:

@@ -28,6 +28,7 @@ from probe.api.pytorch import PrecisionDebugger
 from probe.backends import loader
 from probe.backends.shared import reduction
 from probe.backends.torch.tensors import plain_tensors, sketches
+from probe.common.interfaces import StatisticsMode
 
 
 def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,6 +94,17 @@ class Backend:
         """As where there is no compiler."""
         monkeypatch.setattr(reduction, "reduce", None)
         monkeypatch.setattr(plain_tensors, "describers", None)
+
+    def described_without_compiled_entry(self, tensor: Any, summary: StatisticsMode) -> Any:
+        """The entry of a tensor as Python makes it, of numbers that compiled code may have read."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plain_tensors, "describers", None)
+            return self.adapter.tensors.describe_tensor(tensor, summary)
+
+    @property
+    def has_compiled_parts(self) -> bool:
+        """Whether the package was installed with a C compiler, and torch lends its tensors to compiled code."""
+        return reduction.reduce is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 
     # --- values
 

@@ -53,3 +53,22 @@ def values() -> Any:
     """What `block_network` computes on `BATCH`, in float64: hidden before relu, after it, output."""
     hidden = BATCH.astype(np.float64) @ WEIGHT1.T.astype(np.float64) + BIAS1
     return hidden, np.maximum(hidden, 0), np.maximum(hidden, 0) @ WEIGHT2.T.astype(np.float64) + BIAS2
+
+
+def collect(runs: Any, backend: Any, level: str = "mix", times: int = 1, **settings: Any) -> Any:
+    """The dump of a step in which `block_network` runs forward and backward."""
+    debugger, model = runs.new(level=level, **settings), block_network(backend)
+    debugger.start(model)
+    for _ in range(times):
+        backend.run(model, batch(backend, requires_grad=True))
+    debugger.stop()
+    return runs.read()
+
+
+def collect_calls(runs: Any, model: Any, call: Any, level: str = "L0", **settings: Any) -> Any:
+    """The dump of a step in which `call` is called."""
+    debugger = runs.new(level=level, **settings)
+    debugger.start(model)
+    call()
+    debugger.stop()
+    return runs.read()

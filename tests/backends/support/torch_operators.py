@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -167,6 +169,17 @@ def operators() -> dict[str, Operator]:
     return _found([(family, name) for family, names in _names().items() for name in names])
 
 
+def drawn(counts: Mapping[str, int], choice: random.Random, but: Container[str]) -> list[Operator]:
+    """So many operators of each family as `counts` has, other than those named in `but`."""
+    found = []
+    for family, names in _names().items():
+        candidates = ((family, name) for name in choice.sample(names, len(names)) if f"{family}.{name}" not in but)
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            found += itertools.islice(_with_arguments(candidates), counts.get(family, 0))
+    return found
+
+
 @functools.cache
 def overridable() -> dict[str, Operator]:
     """By name, all that hands itself to function modes or to the class of a tensor, and takes arguments known here."""
@@ -188,7 +201,7 @@ def _found(paths: list[tuple[str, str]]) -> dict[str, Operator]:
         return {operator.name: operator for operator in _with_arguments(paths)}
 
 
-def _with_arguments(paths: list[tuple[str, str]]) -> Iterator[Operator]:
+def _with_arguments(paths: Iterable[tuple[str, str]]) -> Iterator[Operator]:
     for family, path in paths:
         name = path.rpartition(".")[2]
         if name.startswith(_OF_THE_GPU) or name in _UNINITIALIZED:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
+
+LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 
 
 def net() -> Any:
@@ -16,10 +20,6 @@ def net() -> Any:
 
 def gradients(model: Any) -> list[Any]:
     return [p.grad.clone() for p in model.parameters()]
-
-
-def same(first: list[Any], second: list[Any]) -> bool:
-    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second))
 
 
 class Call(nn.Module):
@@ -43,7 +43,37 @@ class Cube(torch.autograd.Function):
         return torch.square(x) * 3 * gradient
 
 
-def saved(runs: Any, name: str, field: str, index: int = 0) -> Any:
-    """The tensor that a record of the first step has in its files, or ``None``."""
-    entry = runs.read().data[name][field][index]
-    return entry and torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
+def bits(*values: Any) -> list[Any]:
+    """Values that are equal where every bit of every tensor in `values` is."""
+    leaves = tree_leaves(values)
+    return [
+        (value.dtype, value.detach().contiguous().numpy().tobytes()) if isinstance(value, torch.Tensor) else value
+        for value in leaves
+    ]
+
+
+def collected(runs: Any, model: Any, call: Callable[[], Any], level: str = "mix", **settings: Any) -> Any:
+    """The dump of one step in which `call` is called."""
+    debugger = runs.new(level=level, **settings)
+    debugger.start(model)
+    call()
+    debugger.stop()
+    return runs.read()
+
+
+def neutral(runs: Any, make: Callable[[], Any], work: Callable[[Any], Any], level: str = "mix", **settings: Any) -> Any:
+    """The dump of `work` on a model that `make` makes; the tool changes no bit of its result, which is asserted."""
+    expected = bits(work(make()))
+    model, found = make(), []
+    dump = collected(runs, model, lambda: found.append(work(model)), level, **settings)
+    assert bits(found) == expected
+    return dump
+
+
+def loaded(dump: Any, entry: Any) -> Any:
+    """The tensor in the file of an entry; ``None`` for none."""
+    return entry and torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
+
+
+def maxima(dump: Any, name: str, field: str) -> list[float]:
+    return [entry["Max"] for entry in dump.data[name][field]]

@@ -98,27 +98,17 @@ def test_a_scaled_product_tells_what_it_takes(runs: Any, level: str) -> None:
     assert casts(runs) == {"Module.0.Casting": ("float8_e4m3fn",)}
 
 
-def test_they_are_watched_in_the_first_step_of_the_models_alone(runs: Any) -> None:
-    modes: list[int] = []
+@pytest.mark.parametrize(("settings", "modes"), [({}, [1, 0, 0, 0]), ({"environment": False}, [0] * 4)])
+def test_they_are_watched_in_the_first_step_of_the_models_alone(runs: Any, settings: Any, modes: list[int]) -> None:
+    found: list[int] = []
 
     def cast(x: Any) -> Any:
-        modes.append(torch._C._len_torch_function_stack())
-        return x.to(E4M3).float() if len(modes) == 1 else x.to(E5M2).float()
+        found.append(torch._C._len_torch_function_stack())
+        return x.to(E4M3).float() if len(found) == 1 else x.to(E5M2).float()
 
-    model, debugger = nn.Sequential(Casting(cast)), runs.new(level="L0")
+    model, debugger = nn.Sequential(Casting(cast)), runs.new(level="L0", **settings)
     for _ in range(3):
         collect(debugger, model)
     model(torch.zeros(5, 4))
-    assert casts(runs) == {"Module.0.Casting": ("float8_e4m3fn",)}
-    assert modes == [1, 0, 0, 0]
-
-
-def test_without_the_environment_nothing_is_watched(runs: Any) -> None:
-    modes: list[int] = []
-
-    def cast(x: Any) -> Any:
-        modes.append(torch._C._len_torch_function_stack())
-        return x.to(E4M3).float()
-
-    collect(runs.new(level="L0", environment=False), nn.Sequential(Casting(cast)))
-    assert modes == [0]
+    assert found == modes
+    assert settings or casts(runs) == {"Module.0.Casting": ("float8_e4m3fn",)}

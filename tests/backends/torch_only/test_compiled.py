@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch_parts import LEVELS
 from trainings import collecting
+
+from probe.common import log
 
 # torch's compiler looks at `.grad` of tensors that are no leaves, and hides the warning in a way that -W error undoes.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
-LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 # torch compiles a function again at most eight times, and from then on runs it uncompiled.
 STEPS = 10
 
@@ -36,47 +38,46 @@ class Net(nn.Module):
         return self.head(self.two(self.one(x)))
 
 
-# Each returns the model to give to `start`, and what the program calls.
+def compiled(model: Any, name: str = "") -> Any:
+    """The model with a module of it, or all of it, compiled."""
+    if not name:
+        return torch.compile(model, backend="aot_eager")
+    setattr(model, name, torch.compile(getattr(model, name), backend="aot_eager"))
+    return model
 
 
-def the_model(model: Any) -> tuple[Any, Any]:
-    compiled = torch.compile(model, backend="aot_eager")
-    return compiled, compiled
+def in_place(model: Any, name: str = "") -> Any:
+    model.get_submodule(name).compile(backend="aot_eager")
+    return model
 
 
-def the_model_in_place(model: Any) -> tuple[Any, Any]:
-    model.compile(backend="aot_eager")
-    return model, model
+def a_function_around(model: Any) -> Any:
+    return torch.compile(lambda x: torch.tanh(model(x)), backend="aot_eager", fullgraph=True)
 
 
-def its_forward(model: Any) -> tuple[Any, Any]:
-    model.forward = torch.compile(model.forward, backend="aot_eager")
-    return model, model
+BLOCKS = ["one.fc.Linear", "one.act.ReLU", "one.Block"]
+FORMS: dict[str, tuple[Callable[[Any], Any], list[str], str]] = {
+    # What the program calls, the modules with records (those that are not inside of compiled code), and what is said.
+    "the model": (compiled, ["_orig_mod.Net"], "Module._orig_mod.Net is compiled"),
+    "the model in place": (in_place, [], "the model given to start is compiled as a whole"),
+    "its forward": (lambda model: compiled(model, "forward"), [], "the model given to start is compiled as a whole"),
+    "a module of it": (
+        lambda model: compiled(model, "two"), [*BLOCKS, "two.OptimizedModule", "head.Linear"],
+        "Module.two.OptimizedModule is compiled",
+    ),
+    "a module in place": (
+        lambda model: in_place(model, "two"), [*BLOCKS, "two.Block", "head.Linear"], "Module.two.Block is compiled",
+    ),
+    "one inside another": (lambda model: compiled(in_place(model, "two")), ["_orig_mod.Net"], ""),
+    "a function around it": (a_function_around, [], ""),
+}  # fmt: skip
+EACH_FORM = pytest.mark.parametrize("form", FORMS)
 
 
-def a_module_of_it(model: Any) -> tuple[Any, Any]:
-    model.two = torch.compile(model.two, backend="aot_eager")
-    return model, model
-
-
-def a_module_in_place(model: Any) -> tuple[Any, Any]:
-    model.two.compile(backend="aot_eager")
-    return model, model
-
-
-def one_inside_another(model: Any) -> tuple[Any, Any]:
-    model.two.compile(backend="aot_eager")
-    return the_model(model)
-
-
-def a_function_around_it(model: Any) -> tuple[Any, Any]:
-    return model, torch.compile(lambda x: torch.tanh(model(x)), backend="aot_eager", fullgraph=True)
-
-
-FORMS = [
-    the_model, the_model_in_place, its_forward, a_module_of_it, a_module_in_place, one_inside_another,
-    a_function_around_it,
-]  # fmt: skip
+def of_form(form: str, model: Any) -> tuple[Any, Any]:
+    """The model to give to `start`, and what the program calls."""
+    call = FORMS[form][0](model)
+    return (call if isinstance(call, nn.Module) else model), call
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ def train(form: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> tuple[l
     torch._dynamo.utils.counters.clear()
     torch.manual_seed(0)
     model = Net()
-    given, call = form(model)
+    given, call = of_form(form, model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     seen = []
     for number in range(STEPS):
@@ -116,82 +117,49 @@ def train(form: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> tuple[l
     return [value.detach().numpy().tobytes() for value in values], counted()
 
 
-@pytest.mark.sampled(least=4, each=False)
+@pytest.mark.sampled(least=3, each=False)
 @LEVELS
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.replace("_", " "))
+@EACH_FORM
 def test_the_same_bits_from_the_same_graphs(runs: Any, form: Any, level: str) -> None:
-    expected, compiled = train(form, lambda model, step: step())
-    assert compiled["graphs"] >= 1 and compiled["breaks"] == {}
+    expected, graphs = train(form, lambda model, step: step())
+    assert graphs["graphs"] >= 1 and graphs["breaks"] == {}
     debugger = runs.new(level=level, task="tensor" if level == "mix" else "statistics")
-    found, compiled_again = train(form, collecting(debugger))
+    found, graphs_again = train(form, collecting(debugger))
     assert found == expected
-    assert compiled_again == compiled
+    assert graphs_again == graphs
 
 
-RECORDED = {
-    the_model: ["_orig_mod.Net"],
-    the_model_in_place: [],
-    its_forward: [],
-    a_module_of_it: ["one.fc.Linear", "one.act.ReLU", "one.Block", "two.OptimizedModule", "head.Linear"],
-    a_module_in_place: ["one.fc.Linear", "one.act.ReLU", "one.Block", "two.Block", "head.Linear"],
-    one_inside_another: ["_orig_mod.Net"],
-    a_function_around_it: [],
-}
-"""Which modules have records: those that are not inside of compiled code."""
-
-
-@pytest.mark.sampled(least=4, each=False)
-@pytest.mark.parametrize("form", RECORDED, ids=lambda form: form.__name__.replace("_", " "))
+@pytest.mark.sampled(least=3, each=False)
+@EACH_FORM
 @pytest.mark.parametrize("when", ["compiled before", "compiled while collecting"])
-def test_a_compiled_module_is_one_record(runs: Any, form: Any, when: str) -> None:
-    model, call = form(Net())
-    x = torch.ones(5, 4, requires_grad=True)
+def test_a_compiled_module_is_one_record_and_what_cannot_be_seen_is_said_once(
+    runs: Any, form: str, when: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.reset()
+    model, call = of_form(form, Net())
+    x, results = torch.ones(5, 4, requires_grad=True), []
     if when == "compiled before":
         call(x)
     debugger = runs.new(level="L0")
-    debugger.start(model)
-    out = call(x)
-    out.sum().backward()
-    debugger.stop()
-    names = [f"Module.{name}" for name in RECORDED[form]]
+    for _ in range(2):
+        debugger.start(model)
+        results.append(call(x))
+        results[-1].sum().backward()
+        debugger.stop()
+        debugger.step()
+        gradient, x.grad = x.grad, None
+    names, said = [f"Module.{name}" for name in FORMS[form][1]], FORMS[form][2]
     dump = runs.read()
     assert dump.forward == [f"{name}.forward.0" for name in names]
     assert sorted(dump.backward) == sorted(f"{name}.backward.0" for name in names)
     if names:
         (output,) = dump.data[f"{names[-1]}.forward.0"]["output"]
-        assert (output["Max"], output["Min"]) == (out.max().item(), out.min().item())
+        assert (output["Max"], output["Min"]) == (results[0].max().item(), results[0].min().item())
         first = next(name for name in names if name.endswith(("one.Block", "Net")))
         (of_input,) = dump.data[f"{first}.backward.0"]["output"]
-        assert (of_input["Max"], of_input["Min"]) == (x.grad.max().item(), x.grad.min().item())
-
-
-@pytest.mark.parametrize(
-    ("form", "text"),
-    [
-        (the_model, "Module._orig_mod.Net is compiled with torch.compile and runs as a whole"),
-        (a_module_of_it, "Module.two.OptimizedModule is compiled with torch.compile and runs as a whole"),
-        (a_module_in_place, "Module.two.Block is compiled with torch.compile and runs as a whole"),
-        (the_model_in_place, "the model given to start is compiled as a whole: its modules have no records."),
-        (its_forward, "the model given to start is compiled as a whole: its modules have no records."),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_what_cannot_be_seen_is_said_once(
-    runs: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: Any, text: str
-) -> None:
-    from probe.common import log
-
-    monkeypatch.setattr(log, "_given", set())
-    model, _ = form(Net())
-    debugger = runs.new(level="L0")
-    for _ in range(2):
-        debugger.start(model)
-        debugger.stop()
-        debugger.step()
-    lines = [line for line in capsys.readouterr().err.splitlines() if "[WARNING]" in line]
-    # Nothing was called, which is said as well.
-    (line,) = [line for line in lines if "has no records" not in line]
-    assert text in line
+        assert (of_input["Max"], of_input["Min"]) == (gradient.max().item(), gradient.min().item())
+    lines = [line for line in capsys.readouterr().err.splitlines() if "[WARNING]" in line and "compiled" in line]
+    assert not said or [said in line for line in lines] == [True]
 
 
 def test_hooks_of_the_user_on_a_compiled_module_fire_as_often(runs: Any) -> None:
@@ -199,7 +167,7 @@ def test_hooks_of_the_user_on_a_compiled_module_fire_as_often(runs: Any) -> None
         torch._dynamo.reset()
         fired: list[str] = []
         model = Net()
-        model.two = torch.compile(model.two, backend="aot_eager")
+        compiled(model, "two")
         model.two.register_forward_hook(lambda *_: fired.append("two"))
         model.two.register_full_backward_hook(lambda *_: fired.append("two backward"))
         model.one.register_forward_pre_hook(lambda *_: fired.append("one"))
@@ -213,7 +181,7 @@ def test_hooks_of_the_user_on_a_compiled_module_fire_as_often(runs: Any) -> None
 
 
 def test_a_module_that_was_compiled_in_place_is_found_as_it_was(runs: Any) -> None:
-    model, _ = a_module_in_place(Net())
+    model = in_place(Net(), "two")
     held, debugger = model.two._compiled_call_impl, runs.new(level="L0")
     debugger.start(model)
     assert model.two._compiled_call_impl is not held
@@ -223,10 +191,10 @@ def test_a_module_that_was_compiled_in_place_is_found_as_it_was(runs: Any) -> No
 
 
 def test_an_error_in_compiled_code_reaches_the_program(runs: Any) -> None:
-    model, _ = a_module_in_place(Net())
+    model = in_place(Net(), "two")
     debugger = runs.new(level="L0")
     debugger.start(model)
-    with pytest.raises(RuntimeError, match="same reduction dim"):
+    with pytest.raises(RuntimeError, match="dim"):
         model.two(torch.ones(5, 3))
     model(torch.ones(5, 4))
     debugger.stop()
@@ -275,11 +243,11 @@ def test_operators_are_compiled_as_without_us(runs: Any, level: str) -> None:
         z[0] = 2
         return torch.where(chosen, z, y)
 
-    compiled = torch.compile(choose, backend="eager", fullgraph=True)
+    call = torch.compile(choose, backend="eager", fullgraph=True)
     x, y = torch.linspace(-2, 2, 5), torch.tensor([0.0, -1, 0, 1, 3])
     debugger = runs.new(level=level)
     debugger.start(nn.Sequential())
-    found = compiled(x, y)
+    found = call(x, y)
     debugger.stop()
     assert torch.equal(found, choose(x, y))
 

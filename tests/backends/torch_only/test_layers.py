@@ -51,27 +51,6 @@ def test_a_layer_of_torch_is_recorded_with_its_parameters(
     assert f"{base}.backward.0" in data
 
 
-class Scaled(nn.Module):
-    """A layer of the user's with a parameter and a module inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale, self.fc = nn.Parameter(torch.ones(4)), nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return self.fc(x * self.scale)
-
-
-@pytest.mark.parametrize("make", [Scaled, lambda: nn.TransformerEncoderLayer(4, 2, 8), lambda: nn.Sequential(Scaled())])
-def test_a_model_of_several_modules_is_not(runs: Any, make: Callable[[], Any]) -> None:
-    debugger, model = runs.new(level="L0"), make()
-    debugger.start(model)
-    call(model).sum().backward()
-    debugger.stop()
-    names = runs.read().names
-    assert names and not [name for name in names if name.startswith(f"Module.{type(model).__name__}.")]
-
-
 def test_a_layer_that_is_compiled_in_place_is_one_record(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
     debugger, model = runs.new(level="L0"), nn.Linear(4, 2)
     model.compile(backend="eager")

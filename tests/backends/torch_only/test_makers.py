@@ -11,19 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch_parts import LEVELS, collected
 
 import probe
 from probe.collect.describing.makers import KINDS, Makers
 
-LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-
 
 def made(runs: Any, model: Any, program: Any, level: str) -> dict[str, str | None]:
-    debugger = runs.new(level=level)
-    debugger.start(model)
-    program()
-    debugger.stop()
-    dump = probe.read(str(runs.read().folder))
+    dump = probe.read(str(collected(runs, model, program, level).folder))
     return {item.name: item.made_by for each in dump.records for item in each.items() if item.is_tensor}
 
 
@@ -121,7 +116,7 @@ def test_another_part_of_the_memory_of_data_or_of_a_result_is_no_view_of_it(runs
 
 
 def test_a_call_takes_no_longer_where_many_tensors_live(backend: Any) -> None:
-    makers = Makers(backend.adapter.tensors, backend.adapter.hooks, True, raised)
+    makers = Makers(backend.adapter.tensors, backend.adapter.hooks, True, print)
     note = makers.describing(KINDS.index(Makers.returned), lambda tensor: {"dtype": "torch.float32"})
     living, took = [torch.zeros(1) for _ in range(8500)], []
     for begin in range(0, len(living), 250):
@@ -131,10 +126,6 @@ def test_a_call_takes_no_longer_where_many_tensors_live(backend: Any) -> None:
         took.append(time.process_time() - start)
     # Looking through all of them at each call made the last calls a hundred times slower than the first ones.
     assert took[-1] < 20 * max(took[1], 0.01)
-
-
-def raised(error: Exception) -> None:
-    raise error
 
 
 def test_memory_that_is_used_again_is_another_tensor(runs: Any) -> None:
@@ -169,8 +160,8 @@ def test_checkpoints_compute_again_from_known_tensors(runs: Any, level: str, ree
     assert {str(names[again.format(number)]).replace("view:", "") for number in (0, 1)} == {output}
 
 
-def test_gradients_that_go_into_clipping_and_the_optimizer_have_their_parameters(runs: Any) -> None:
-    model = nn.Sequential(layer(), layer())
+def test_buffers_and_gradients_that_go_into_clipping_and_the_optimizer_have_their_names(runs: Any) -> None:
+    model = nn.Sequential(layer(), nn.BatchNorm1d(4, affine=False))
     optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
 
     def program() -> None:
@@ -179,21 +170,16 @@ def test_gradients_that_go_into_clipping_and_the_optimizer_have_their_parameters
         optimizer.step()
 
     names = made(runs, model, program, "mix")
+    start = "Functional.batch_norm.0.forward.input"
+    assert [names[f"{start}.{i}"] for i in (1, 2)] == ["buffer:1.running_mean", "buffer:1.running_var"]
     clipped = [maker for name, maker in names.items() if "norm" in name and ".input." in name]
-    assert {f"gradient:{i}.{key}" for i in (0, 1) for key in ("weight", "bias")} <= set(clipped)
+    assert {"gradient:0.weight", "gradient:0.bias"} <= set(clipped)
     taken = [name for name in names if "add_." in name and name.endswith("input.1")]
-    assert len(taken) == 4
+    assert len(taken) == 2
     for name in taken:
         assert str(names[name.replace(".input.1", ".input.0")]).startswith("parameter:")
         # Clipping has written to it.
         assert str(names[name]).startswith("Tensor.mul_.")
-
-
-def test_buffers_have_their_names(runs: Any) -> None:
-    model = nn.Sequential(nn.BatchNorm1d(4))
-    names = made(runs, model, lambda: model(torch.randn(3, 4)), "L1")
-    start = "Functional.batch_norm.0.forward.input"
-    assert [names[f"{start}.{i}"] for i in (1, 2)] == ["buffer:0.running_mean", "buffer:0.running_var"]
 
 
 def test_a_sum_of_gradients_has_no_one_maker(runs: Any) -> None:
@@ -228,19 +214,19 @@ def test_inference_is_followed(runs: Any, mode: Any, level: str) -> None:
 
 def test_what_no_grad_computed_without_a_record_is_not_data(runs: Any) -> None:
     model = nn.Sequential(layer(), layer())
-
-    def program() -> None:
-        with torch.no_grad():
-            model[1](model[0](torch.randn(3, 4)) * 2)
-
+    program = torch.no_grad()(lambda: model[1](model[0](torch.randn(3, 4)) * 2))
     assert made(runs, model, program, "L0")["Module.1.Linear.forward.0.input.0"] is None
 
 
-def test_transforms_and_sparse_tensors_do_not_fail(runs: Any) -> None:
+def test_transforms_sparse_and_swapped_tensors_do_not_fail(runs: Any) -> None:
+    first, second = layer(), layer()
+
     def program() -> None:
         torch.func.vmap(lambda row: torch.abs(row) * 2)(torch.randn(3, 4))
         torch.func.grad(lambda value: F.relu(value).sum())(torch.randn(4))
         torch.abs(torch.eye(3).to_sparse())
+        F.linear(torch.randn(2, 4), first.weight)
+        torch.utils.swap_tensors(first.weight, second.weight)
 
     made(runs, layer(), program, "L1")
     assert runs.read().errors == ""
@@ -264,16 +250,6 @@ def test_threads_do_not_take_each_others_tensors(runs: Any) -> None:
     assert runs.read().errors == ""
     given = [names[f"Module.1.Linear.forward.{number}.input.0"] for number in range(60)]
     assert len({maker for maker in given if str(maker).startswith("Module.0.Linear.")}) == 60
-
-
-def test_tensors_can_be_swapped_while_they_are_followed(runs: Any) -> None:
-    first, second = layer(), layer()
-
-    def program() -> None:
-        F.linear(torch.randn(2, 4), first.weight)
-        torch.utils.swap_tensors(first.weight, second.weight)
-
-    made(runs, None, program, "L1")
 
 
 @pytest.mark.parametrize("compiled", [True, False])

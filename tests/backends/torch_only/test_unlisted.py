@@ -84,32 +84,25 @@ def test_a_function_in_no_list_is_recorded(runs: Any, call: Callable[[], Any], e
     assert found == expected
 
 
-def test_other_tasks_record_the_list(runs: Any) -> None:
-    def call() -> None:
-        torch.fft.fft(X)
-        torch.special.entr(X[X > 1])
-        torch.empty(2)
-
-    found = [name for name in forward_calls(runs, call, task="statistics", risk_level="ALL") if "neg" not in name]
-    assert found == ["Tensor.__gt__.0"]
+def several() -> None:
+    torch.fft.fft(X)
+    torch.special.entr(X[X > 1])
+    _ = X.half(), torch.empty(2), X + 1
 
 
-def test_all_is_the_risk_level_of_the_task_by_itself(runs: Any) -> None:
-    def call() -> None:
-        X.half()
-
-    found = [name for name in forward_calls(runs, call, task="overflow_check", risk_level=None) if "neg" not in name]
-    assert found == ["Tensor.half.0"]
-    runs.end()
-
-
-def test_a_wanted_risk_level_is_kept(runs: Any) -> None:
-    found = forward_calls(runs, lambda: (X.half(), torch.fft.fft(X), X + 1), task="overflow_check", risk_level="FOCUS")
-    assert [name for name in found if "neg" not in name] == ["Tensor.__add__.0"]
-
-
-def test_functions_are_the_same_objects_afterwards(runs: Any) -> None:
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"task": "statistics", "risk_level": "ALL"}, "gt half add"),
+        # The task's own risk level.
+        ({"task": "overflow_check", "risk_level": None}, "fft gt getitem entr half empty add"),
+        ({"task": "overflow_check", "risk_level": "FOCUS"}, "gt add"),
+    ],
+)
+def test_the_task_and_the_risk_level_say_what_is_recorded(runs: Any, settings: Any, expected: str) -> None:
     before = torch.fft.fft, torch.Tensor.__getitem__, torch.complex
-    forward_calls(runs, lambda: torch.fft.fft(X), task="overflow_check")
+    found = [name.split(".")[1].strip("_") for name in forward_calls(runs, several, **settings) if "neg" not in name]
+    assert found == expected.split()
+    runs.end()
     assert (torch.fft.fft, torch.Tensor.__getitem__, torch.complex) == before
     assert not isinstance(torch.fft.fft, FunctionType)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import running
 import torch
+from torch.optim import optimizer as optimizers
 
 import probe
 from probe.api.cli import main
@@ -19,6 +20,7 @@ from probe.common.errors import DumpFormatError
 from probe.common.numerics.sketch import sketch
 
 SEED = 11
+LONG = os.environ.get("PROBE_TEST_LONG") == "1"
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD": lambda given: torch.optim.SGD(given, lr=0.1),
     "momentum": lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -139,7 +141,11 @@ def test_groups_frozen_and_tied_parameters(runs: Any) -> None:
     ]
 
 
-def test_several_optimizers_in_one_step(runs: Any) -> None:
+def test_several_optimizers_in_one_step_and_one_that_raises(runs: Any) -> None:
+    class Raises(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            raise RuntimeError("the program's own")
+
     model = network()
     one, other = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.AdamW(model[2].parameters())
 
@@ -147,6 +153,8 @@ def test_several_optimizers_in_one_step(runs: Any) -> None:
         for optimizer in (one, other, one):
             loss(model).backward()
             optimizer.step()
+        with pytest.raises(RuntimeError, match="the program's own"):
+            Raises(model.parameters(), lr=0.1).step()
 
     found = recorded(runs, model, train)
     assert [(each.optimizer, each.index) for each in found] == [("SGD", 0), ("AdamW", 1), ("SGD", 0)]
@@ -212,41 +220,14 @@ def test_hook_of_the_optimizer_may_change_gradients(runs: Any) -> None:
     check(update, before, copies(model), gradients(model))
 
 
-def test_step_that_raises_is_not_recorded(runs: Any) -> None:
-    model = network()
-
-    class Raises(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            raise RuntimeError("the program's own")
-
-    optimizer = Raises(model.parameters(), lr=0.1)
-
-    def train() -> None:
-        loss(model).backward()
-        with pytest.raises(RuntimeError, match="the program's own"):
-            optimizer.step()
-
-    assert recorded(runs, model, train) == []
-
-
-@pytest.mark.parametrize("ends", ["hook", "script"])
-def test_step_that_ends_in_a_hook_of_the_optimizer_has_its_update(runs: Any, ends: str) -> None:
-    model = network()
+def test_step_that_ends_in_a_hook_of_the_optimizer_has_its_update(runs: Any) -> None:
+    model, debugger = network(), runs.new(level="L0")
     optimizer = torch.optim.AdamW(model.parameters())
-    debugger = runs.new(level="L0")
-
-    def end(*_: Any) -> None:
-        debugger.stop()
-        debugger.step()
-
-    if ends == "hook":
-        optimizer.register_step_post_hook(end)
+    optimizer.register_step_post_hook(lambda *_: (debugger.stop(), debugger.step())[0])
     before = copies(model)
     debugger.start(model)
     loss(model).backward()
     optimizer.step()
-    if ends == "script":
-        end()
     dump = probe.read(runs.path / "step0")
     assert isinstance(dump, probe.Dump)
     (update,) = dump.updates
@@ -285,7 +266,7 @@ def test_damaged_file_is_one_clear_error(runs: Any) -> None:
     (path,) = runs.path.glob("step0/*/updates.npz")
     content = path.read_bytes()
     draws = np.random.default_rng(SEED)
-    for _ in range(200):
+    for _ in range(200 if LONG else 50):
         damaged = bytearray(content)
         for at in draws.integers(len(content), size=3):
             damaged[at] = draws.integers(256)
@@ -298,28 +279,38 @@ def test_damaged_file_is_one_clear_error(runs: Any) -> None:
             assert str(path) in str(error), f"seed {SEED}"
 
 
-PROGRAM = """
-import torch
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 30))
-optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cpu", init_scale=8.0)
-for step in range(4):
-    loss = model(torch.randn(4, 8)).sum() * (float("inf") if step == 1 else 1)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-"""
+# --- hyper-parameters in the environment of a run
 
 
-def test_program_without_a_line_of_ours_has_its_updates(tmp_path: Path) -> None:
-    ran = running.quick("torch", tmp_path, PROGRAM, "--step", "0-2")
-    assert ran.status == 0
-    found = []
-    for step in range(3):
-        dump = probe.read(ran.folder / f"step{step}")
-        assert isinstance(dump, probe.Dump)
-        (update,) = dump.updates
-        found.append((update.skipped, [each.name for each in update.parameters]))
-    names = ["0.weight", "0.bias", "2.weight", "2.bias"]
-    assert found == [(False, names), (True, []), (False, names)]
+def trained(runs: Any, path: Path, seed: int, lr: float, late: bool = False) -> Any:
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    groups = [{"params": model[0].parameters(), "lr": lr}, {"params": model[1].parameters(), "weight_decay": 0.5}]
+    optimizer, debugger = torch.optim.AdamW(groups, lr=0.1), runs.new(dump_path=path, level="L0")
+    for _ in range(2):
+        debugger.start(model)
+        model(torch.arange(8.0).reshape(2, 4)).sum().backward()
+        if late:
+            debugger.stop()
+        optimizer.step()
+        optimizer.zero_grad()
+        debugger.stop()
+        debugger.step()
+    assert not optimizers._global_optimizer_pre_hooks
+    (file,) = path.glob("environment_*")
+    return json.loads(file.read_text())
+
+
+def test_the_first_update_adds_hyper_parameters_also_after_stop_and_a_comparison_names_them(
+    runs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(runs.path / name) for name in ("early", "late")]
+    for path, seed, lr in ((paths[0], 1, 0.25), (paths[1], 2, 0.125)):
+        (optimizer,) = trained(runs, Path(path), seed, lr, seed == 2)["optimizers"]
+        assert optimizer["type"] == "AdamW" and optimizer["groups"][0]["betas"] == [0.9, 0.999]
+        found = [(group["lr"], group["weight_decay"], group["parameters"]) for group in optimizer["groups"]]
+        assert found == [(lr, 0.01, 2), (0.1, 0.5, 2)]
+    capsys.readouterr()
+    main(["compare", "-tp", paths[0], "-gp", paths[1], "-o", str(runs.path / "compared")])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "outside of the model" in line]
+    assert "seed 1 (golden: 2)" in line and "lr 0.25 (golden: 0.125)" in line

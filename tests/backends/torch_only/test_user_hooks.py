@@ -10,12 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch_parts import Cube, gradients, net, same
-
-from probe.backends.shared import reduction
-from probe.backends.torch.tensors import plain_tensors
-
-LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+from torch_parts import LEVELS, Cube, collected, gradients, net, neutral
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
@@ -81,44 +76,35 @@ class Registering(nn.Module):
 @LEVELS
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 def test_hooks_that_come_and_go_while_collecting(runs: Any, level: str, task: str) -> None:
-    def work(start: Any) -> tuple[list[str], list[Any]]:
-        log: list[str] = []
-        model = nn.ModuleDict({"net": Registering(log)})
-        start(model)
-        model["net"].first.register_full_backward_hook(lambda *_: log.append("full backward"))
-        values = []
+    def work(model: Any) -> Any:
+        net, values = model["net"], []
+        net.log.clear()
+        net.first.register_full_backward_hook(lambda *_: net.log.append("full backward"))
         for _ in range(2):
             x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
-            out = model["net"](x)
+            out = net(x)
             out.sum().backward(retain_graph=True)
             (out * 2).sum().backward(retain_graph=True)
-            log.append("double")
+            net.log.append("double")
             (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
             first.pow(2).sum().backward()
-            values += [out.detach(), out.grad, x.grad, *gradients(model)]
-        model["net"].first.register_forward_hook(lambda *_: log.append("late"), prepend=True)
-        model["net"](torch.ones(1, 4))
-        return log, values
+            values += [out, out.grad, x.grad, *gradients(model)]
+        net.first.register_forward_hook(lambda *_: net.log.append("late"), prepend=True)
+        net(torch.ones(1, 4))
+        assert len(net.log) > 30
+        return net.log, values
 
-    expected_log, expected = work(lambda model: None)
-    debugger = runs.new(level=level, task=task)
-    log, found = work(debugger.start)
-    debugger.stop()
-    assert log == expected_log and len(log) > 30
-    assert same(found, expected)
+    dump = neutral(runs, lambda: nn.ModuleDict({"net": Registering([])}), work, level, task=task)
     if level != "L1":
-        assert {"Module.net.Registering.backward.0", "Module.net.Registering.backward.1"} <= set(runs.read().backward)
+        assert {f"Module.net.Registering.backward.{number}" for number in (0, 1)} <= set(dump.backward)
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_a_record_holds_what_forward_itself_got_and_returned(runs: Any, level: str) -> None:
-    model, debugger = net(), runs.new(level=level)
+    model = net()
     model[1].register_forward_pre_hook(lambda module, args: (args[0] * 0 + 1,))
     model[1].register_forward_hook(lambda module, args, output: output * 0 + 9)
-    debugger.start(model)
-    model(torch.ones(3, 4))
-    debugger.stop()
-    data = runs.read().data
+    data = collected(runs, model, lambda: model(torch.ones(3, 4)), level).data
     assert data["Module.1.Tanh.forward.0"]["input_args"][0]["Min"] == 1.0
     assert data["Module.1.Tanh.forward.0"]["output"][0]["Max"] == pytest.approx(np.tanh(1.0))
     assert data["Module.2.Linear.forward.0"]["input_args"][0]["Max"] == 9.0
@@ -180,12 +166,11 @@ def test_what_torch_calls_for_full_backward_hooks_is_no_record(runs: Any, level:
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_value_that_is_saved_is_packed_by_no_hook_of_the_users(
-    runs: Any, monkeypatch: pytest.MonkeyPatch, task: str, compiled: bool
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, task: str, compiled: bool
 ) -> None:
     """A checkpoint ends its recomputation at the last tensor that is packed, which must not be one of the tool's."""
     if not compiled:
-        monkeypatch.setattr(plain_tensors, "describers", None)
-        monkeypatch.setattr(reduction, "reduce", None)
+        backend.without_compiled_parts(monkeypatch)
     debugger = runs.new(level="debug", task=task)
     value = torch.nn.Linear(3, 2)(torch.ones(4, 3))
     packed: list[torch.Tensor] = []

@@ -19,15 +19,14 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_operators
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch_parts import LEVELS, neutral
 
-from probe.backends.torch import originals
 from probe.backends.torch.hooks import api_list
 
 Calls = list[tuple[Any, ...]]
@@ -150,8 +149,8 @@ def run_all(family: str) -> None:
             operator.program()(*operator.tensors())
 
 
-@pytest.mark.sampled()
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.sampled(least=2, each=False)
+@LEVELS
 @pytest.mark.parametrize("when", ["before the debugger", "before start", "while collecting", "without start"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("family", [*OWNERS, "others"])
@@ -246,10 +245,10 @@ def train(debugger: Any, model: nn.Module, within: str, begun: Callable[[], None
             debugger.step()
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("within", WITHIN)
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@LEVELS
 @pytest.mark.parametrize("when", ["before the debugger", "before start", "while collecting"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_training_runs_what_a_user_has_wrapped_as_often(
@@ -287,27 +286,6 @@ def wrap_once(stack: contextlib.ExitStack, form: str, calls: Calls) -> None:
         stack.enter_context(wrapped(TRAINING, form, calls))
 
 
-def test_what_stands_in_place_of_an_attribute_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    walks: list[int] = []
-    walk = originals._replaced
-
-    def counted() -> Iterator[tuple[Any, str]]:
-        walks.append(1)
-        yield from walk()
-
-    monkeypatch.setattr(originals, "_replaced", counted)
-    shape: Any = torch.Tensor.shape
-    for _ in range(2):
-        of_user = property(lambda tensor: shape.__get__(tensor))
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.Tensor, "shape", of_user)
-            walks.clear()
-            found = [originals.looked_up_as(of_user.__get__) for _ in range(5)]  # type: ignore[attr-defined]
-            assert found == [shape.__get__] * 5 and len(walks) == 1
-            assert originals.looked_up_as(of_user.__set__) == shape.__set__ and len(walks) == 1
-        assert originals.looked_up_as(of_user.__get__) is None  # type: ignore[attr-defined]
-
-
 def test_nothing_of_the_user_is_held(monkeypatch: pytest.MonkeyPatch, runs: Any) -> None:
     shape: Any = torch.Tensor.shape
 
@@ -324,38 +302,6 @@ def test_nothing_of_the_user_is_held(monkeypatch: pytest.MonkeyPatch, runs: Any)
     gc.collect()
     assert held() is None
     debugger.stop()
-
-
-def test_methods_that_are_made_anew_run_once_however_many_there_are(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    relu, view = torch.Tensor.relu, torch.Tensor.view
-
-    class Mine:
-        @classmethod
-        def relu(cls, tensor: Any) -> Any:
-            calls.append("relu")
-            return relu(tensor)
-
-        @classmethod
-        def view(cls, tensor: Any, *shape: Any) -> Any:
-            calls.append("view")
-            return view(tensor, *shape)
-
-    class Bound:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __get__(self, instance: Any, owner: Any = None) -> Any:
-            method = getattr(Mine, self.name)  # another object each time
-            return method if instance is None else functools.partial(method, instance)
-
-    monkeypatch.setattr(torch.Tensor, "relu", Bound("relu"))
-    monkeypatch.setattr(torch.Tensor, "view", Bound("view"))
-    debugger = runs.new()
-    debugger.start()
-    torch.ones(2, 2).relu().view(4)
-    debugger.stop()
-    assert calls == ["relu", "view"]
 
 
 class Doubling:
@@ -384,16 +330,12 @@ class DoublingMethod:
         return self.kind(self.method, instance)
 
 
-@pytest.mark.parametrize(("kind", "replaced"), [(Doubling, ["relu"]), (EqualDoubling, ["relu", "exp"])])
+@pytest.mark.parametrize("kind", [Doubling, EqualDoubling])
+@pytest.mark.parametrize("replaced", [["relu"], ["relu", "exp"]])
 def test_methods_that_are_objects_made_anew_compute_what_they_do_without_us(
     runs: Any, monkeypatch: pytest.MonkeyPatch, kind: type[Doubling], replaced: list[str]
 ) -> None:
     for name in replaced:
         monkeypatch.setattr(torch.Tensor, name, DoublingMethod(getattr(torch.Tensor, name), kind))
-    debugger = runs.new(level="L1")
-    debugger.start()
-    found = [getattr(torch.zeros(1) + 1, name)() for name in replaced]
-    debugger.stop()
-    expected = {"relu": 2.0, "exp": 2 * float(np.exp(np.float32(1)))}
-    assert [value.item() for value in found] == pytest.approx([expected[name] for name in replaced])
-    assert {f"Tensor.{name}.0.forward" for name in replaced} <= set(runs.read(0).names)
+    dump = neutral(runs, nn.Identity, lambda _: [getattr(torch.zeros(1) + 1, name)() for name in replaced], "L1")
+    assert {f"Tensor.{name}.0.forward" for name in replaced} <= set(dump.names)

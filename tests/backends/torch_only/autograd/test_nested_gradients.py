@@ -7,149 +7,65 @@ inputs, of which nothing else takes a gradient, and keeps theirs.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch_parts import collected, maxima
 
 WIDTH = 6
 
 
-class Residual(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
+class Part(nn.Module):
+    """Computes with `function`, which takes this module and its inputs, and calls the modules ``a`` and ``b``."""
+
+    def __init__(self, function: Callable[..., Any], a: nn.Module | None = None, b: nn.Module | None = None) -> None:
         super().__init__()
-        self.inner = inner
+        self.function, self.a, self.b = function, a, b
+        self.kept: list[Any] = []
 
-    def forward(self, x: Any) -> Any:
-        return x + self.inner(x)
-
-
-class Product(nn.Module):
-    """Of two modules, called with two inputs or with one twice."""
-
-    def __init__(self, one: nn.Module, other: nn.Module) -> None:
-        super().__init__()
-        self.one, self.other = one, other
-
-    def forward(self, x: Any, y: Any = None) -> Any:
-        return self.one(x) * self.other(x if y is None else y)
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self, *inputs)
 
 
-class Both(nn.Module):
-    """Calls a module of two inputs with what it was given and what it made of it."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, x: Any) -> Any:
-        return self.second(x, self.first(x))
+def halves(module: Any, x: Any) -> Any:
+    y = module.a(x)
+    return y[:, : WIDTH // 2], y.sin()[:, WIDTH // 2 :]
 
 
-class Halves(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> tuple[Any, Any]:
-        y = self.inner(x)
-        return y[:, : WIDTH // 2], y.sin()[:, WIDTH // 2 :]
+def joined(module: Any, x: Any) -> Any:
+    left, right = module.a(x)
+    return torch.cat((right, left), 1) if left.sum() > 0 else torch.cat((left, right), 1)
 
 
-class Joined(nn.Module):
-    def __init__(self, halves: Halves) -> None:
-        super().__init__()
-        self.halves = halves
-
-    def forward(self, x: Any) -> Any:
-        left, right = self.halves(x)
-        return torch.cat((right, left), 1) if left.sum() > 0 else torch.cat((left, right), 1)
-
-
-class Outside(nn.Module):
-    """Uses a tensor that it was not given."""
-
-    def __init__(self, inner: nn.Module, outside: dict[str, Any]) -> None:
-        super().__init__()
-        self.inner = inner
-        self.outside = outside
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x) * self.outside["first"] + self.outside["leaf"]
-
-
-class InPlace(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x).mul_(0.5).add_(x)
-
-
-class Reshaped(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x.view(-1, 1, WIDTH)).view(-1, WIDTH)
-
-
-class Remembering(nn.Module):
+def remembering(module: Any, x: Any) -> Any:
     """Keeps what it has half-way, as models do with hidden states and auxiliary losses."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        self.state = self.inner(x).tanh()
-        self.loss = (self.state * 3).mean()
-        return self.state.sin()
+    state = module.a(x).tanh()
+    module.kept = [(state * 3).mean(), state]
+    return state.sin()
 
 
-class Reminded(nn.Module):
+def reminded(module: Any, x: Any) -> Any:
     """Uses what a module inside has kept."""
-
-    def __init__(self, remembering: Remembering) -> None:
-        super().__init__()
-        self.remembering = remembering
-
-    def forward(self, x: Any) -> Any:
-        return self.remembering(x) * self.remembering.loss + self.remembering.state
+    return module.a(x) * module.a.kept[0] + module.a.kept[1]
 
 
-class Borrowing(nn.Module):
-    """Uses a tensor that the module around it was given."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-        self.lent: list[Any] = []
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x) * self.lent[0].sin()
+def lending(module: Any, x: Any, y: Any) -> Any:
+    """Has a module inside use a tensor that it was not given."""
+    module.a.kept = [y]
+    return module.a(x)
 
 
-class Lending(nn.Module):
-    def __init__(self, borrowing: Borrowing) -> None:
-        super().__init__()
-        self.borrowing = borrowing
-
-    def forward(self, x: Any, y: Any) -> Any:
-        self.borrowing.lent = [y]
-        return self.borrowing(x)
+def product(one: nn.Module, other: nn.Module) -> nn.Module:
+    """Of two modules, called with two inputs or with one twice."""
+    return Part(lambda module, x, *y: module.a(x) * module.b(*(y or (x,))), one, other)
 
 
-class Twice(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(self.inner(x))
+def both(first: nn.Module, second: nn.Module) -> nn.Module:
+    """Calls a module of two inputs with what it was given and what it made of it."""
+    return Part(lambda module, x: module.b(x, module.a(x)), first, second)
 
 
 def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Module:
@@ -158,28 +74,23 @@ def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Modu
 
     if depth == 0:
         return choose.choice([nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH), nn.Hardtanh()])
-    kind = choose.randrange(11)
-    if kind == 0:
-        return Residual(inner())
-    if kind == 1:
-        return Product(inner(), inner())
-    if kind == 2:
-        return Both(inner(), Product(inner(), inner()))
-    if kind == 3:
-        return Joined(Halves(inner()))
-    if kind == 4:
-        return Outside(inner(), outside)
-    if kind == 5:
-        return InPlace(nn.Sequential(inner(), nn.Linear(WIDTH, WIDTH)))
-    if kind == 6:
-        return Reshaped(nn.Linear(WIDTH, WIDTH))
-    if kind == 7:
-        return Twice(inner())
-    if kind == 8:
-        return Reminded(Remembering(inner()))
-    if kind == 9:
-        return Both(inner(), Lending(Borrowing(inner())))
-    return nn.Sequential(*(inner() for _ in range(choose.randrange(1, 4))))
+    return choose.choice(
+        [
+            lambda: Part(lambda module, x: x + module.a(x), inner()),
+            lambda: product(inner(), inner()),
+            lambda: both(inner(), product(inner(), inner())),
+            lambda: Part(joined, Part(halves, inner())),
+            lambda: Part(lambda module, x: module.a(x) * outside["first"] + outside["leaf"], inner()),
+            lambda: Part(
+                lambda module, x: module.a(x).mul_(0.5).add_(x), nn.Sequential(inner(), nn.Linear(WIDTH, WIDTH))
+            ),
+            lambda: Part(lambda module, x: module.a(x.view(-1, 1, WIDTH)).view(-1, WIDTH), nn.Linear(WIDTH, WIDTH)),
+            lambda: Part(lambda module, x: module.a(module.a(x)), inner()),
+            lambda: Part(reminded, Part(remembering, inner())),
+            lambda: both(inner(), Part(lending, Part(lambda module, x: module.a(x) * module.kept[0].sin(), inner()))),
+            lambda: nn.Sequential(*(inner() for _ in range(choose.randrange(1, 4)))),
+        ]
+    )()
 
 
 class Program:
@@ -225,15 +136,12 @@ def gradients_of_copies(program: Program) -> dict[str, list[Any]]:
     return {name: [value.grad for value in args] for name, args in copies.items()}
 
 
+@pytest.mark.sampled(least=20, each=False)
 @pytest.mark.parametrize("number", range(60))
 def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, number: int) -> None:
     expected = gradients_of_copies(Program(number))
     program = Program(number)
-    debugger = runs.new(level="L0")
-    debugger.start(program.model)
-    program.step()
-    debugger.stop()
-    data = runs.read().data
+    data = collected(runs, program.model, program.step, "L0").data
     compared = 0
     for name, gradients in expected.items():
         entries = data[name]["output"]
@@ -251,72 +159,55 @@ def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, 
     assert compared >= 3
 
 
-class Passing(nn.Module):
-    """Returns an input as it came, before or after something made of the other one."""
+def around(first: bool) -> nn.Module:
+    """Something between the two inputs of a module that returns one of them as it came, as its first or last result."""
 
-    def __init__(self, first: bool) -> None:
-        super().__init__()
-        self.first = first
+    def passing(module: Any, x: Any, y: Any) -> Any:
+        return (x, y * 3) if first else (y * 3, x)
 
-    def forward(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return (x, y * 3) if self.first else (y * 3, x)
-
-
-class Around(nn.Module):
-    """`Passing` with something between the two inputs."""
-
-    def __init__(self, first: bool) -> None:
-        super().__init__()
-        self.between = nn.Tanh()
-        self.passing = Passing(first)
-
-    def forward(self, x: Any) -> Any:
-        one, other = self.passing(x, self.between(x))
+    def outer(module: Any, x: Any) -> Any:
+        one, other = module.a(x, module.b(x))
         return one + other
+
+    return nn.Sequential(Part(outer, Part(passing), nn.Tanh()))
+
+
+NAME = "Module.0.a.Part.backward"
 
 
 @pytest.mark.parametrize("leaf", [False, True], ids=["made", "leaf"])
 @pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
 def test_an_input_returned_as_it_came_costs_the_other_results_nothing(runs: Any, first: bool, leaf: bool) -> None:
-    model = nn.Sequential(Around(first))
-    debugger = runs.new(level="L0")
-    debugger.start(model)
-    x = torch.zeros(2, requires_grad=True)
-    for factor in (1, 2):
-        model(x if leaf else x * 1).sum().mul(factor).backward()
-    debugger.stop()
-    dump = runs.read()
+    model, x = around(first), torch.zeros(2, requires_grad=True)
+
+    def program() -> None:
+        for factor in (1, 2):
+            model(x if leaf else x * 1).sum().mul(factor).backward()
+
+    dump = collected(runs, model, program, "L0")
     for number, factor in enumerate((1, 2)):
-        record = dump.data[f"Module.0.passing.Passing.backward.{number}"]
         # All the gradient of what was passed on, for there is only the one: 1 by itself, 3 by the other way.
-        found = [entry["Max"] for entry in record["input"]]
-        assert found == ([4.0 * factor, factor] if first else [factor, 4.0 * factor])
-        assert [entry["Max"] for entry in record["output"]] == [4.0 * factor, 3.0 * factor]
+        expected = [4.0 * factor, factor] if first else [factor, 4.0 * factor]
+        assert maxima(dump, f"{NAME}.{number}", "input") == expected
+        assert maxima(dump, f"{NAME}.{number}", "output") == [4.0 * factor, 3.0 * factor]
         # It is complete late, and is nobody's parent.
-        parents = {dump.tree[name] for name in dump.backward}
-        assert f"Module.0.passing.Passing.backward.{number}" not in parents
+        assert f"{NAME}.{number}" not in {dump.tree[name] for name in dump.backward}
 
 
 def test_where_a_late_record_ends_a_scope_it_is_whole(runs: Any) -> None:
-    model = nn.Sequential(Around(False))
-    passing = "Module.0.passing.Passing.backward.0"
-    debugger = runs.new(level="L0", scope=["Module.0.Around.forward.0", passing])
-    debugger.start(model)
-    model(torch.zeros(2, requires_grad=True) * 1).sum().backward()
-    debugger.stop()
-    record = runs.read().data[passing]
-    assert [entry["Max"] for entry in record["input"]] == [1.0, 4.0]
-    assert [entry["Max"] for entry in record["output"]] == [4.0, 3.0]
+    model, x = around(False), torch.zeros(2, requires_grad=True)
+    scope = ["Module.0.Part.forward.0", f"{NAME}.0"]
+    dump = collected(runs, model, lambda: model(x * 1).sum().backward(), "L0", scope=scope)
+    assert maxima(dump, scope[1], "input") == [1.0, 4.0] and maxima(dump, scope[1], "output") == [4.0, 3.0]
 
 
 def test_a_kept_graph_with_a_late_gradient_has_each_pass_for_itself(runs: Any) -> None:
-    model = nn.Sequential(Around(True))
-    debugger = runs.new(level="L0")
-    debugger.start(model)
-    loss = model(torch.zeros(2, requires_grad=True) * 1).sum()
-    loss.backward(retain_graph=True)
-    (loss * 5).backward()
-    debugger.stop()
-    record = runs.read().data["Module.0.passing.Passing.backward.0"]
-    assert [entry["Max"] for entry in record["input"]] == [20.0, 5.0]
-    assert [entry["Max"] for entry in record["output"]] == [20.0, 15.0]
+    model, x = around(True), torch.zeros(2, requires_grad=True)
+
+    def program() -> None:
+        loss = model(x * 1).sum()
+        loss.backward(retain_graph=True)
+        (loss * 5).backward()
+
+    dump = collected(runs, model, program, "L0")
+    assert maxima(dump, f"{NAME}.0", "input") == [20.0, 5.0] and maxima(dump, f"{NAME}.0", "output") == [20.0, 15.0]

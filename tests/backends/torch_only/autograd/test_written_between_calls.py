@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_parts import collected, loaded
 
 SHAPE = (3, 4)
 
@@ -32,28 +33,9 @@ def by_the_version_kept(x: torch.Tensor) -> None:
         x.fill_(7)
 
 
-def by_no_grad(x: torch.Tensor) -> None:
-    with torch.no_grad():
-        x.fill_(7)
-
-
-def by_inference_mode(x: torch.Tensor) -> None:
-    with torch.inference_mode():
-        x.fill_(7)
-
-
 def by_foreach(x: torch.Tensor) -> None:
-    with torch.no_grad():
-        torch._foreach_zero_([x])
-        torch._foreach_add_([x], 7)
-
-
-def by_out(x: torch.Tensor) -> None:
-    torch.full(SHAPE, 7.0, out=x.detach())
-
-
-def by_set(x: torch.Tensor) -> None:
-    x.data = torch.full(SHAPE, 7.0)
+    torch._foreach_zero_([x])
+    torch._foreach_add_([x], 7)
 
 
 WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -65,12 +47,12 @@ WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
     "storage": lambda x: x.untyped_storage().copy_(torch.full(SHAPE, 7.0).untyped_storage()),
     "memmove": by_memmove,
     "another thread": by_another_thread,
-    "no_grad": by_no_grad,
-    "inference mode": by_inference_mode,
+    "no_grad": torch.no_grad()(lambda x: x.fill_(7)),
+    "inference mode": torch.inference_mode()(lambda x: x.fill_(7)),
     "the version kept": by_the_version_kept,
-    "foreach": by_foreach,
-    "out": by_out,
-    "other data": by_set,
+    "foreach": torch.no_grad()(by_foreach),
+    "out": lambda x: torch.full(SHAPE, 7.0, out=x.detach()),
+    "other data": lambda x: setattr(x, "data", torch.full(SHAPE, 7.0)),
 }
 
 
@@ -99,40 +81,31 @@ class Model(torch.nn.Module):
         return self.second(x)
 
 
-def numbers(entry: dict[str, Any]) -> list[float]:
-    return [entry[key] for key in ("Max", "Min", "Mean", "Norm")]
-
-
-def of(values: np.ndarray[Any, Any]) -> Any:
+def numbers(values: np.ndarray[Any, Any]) -> Any:
     wide = values.astype(np.float64)
     return pytest.approx([wide.max(), wide.min(), wide.mean(), np.sqrt((wide * wide).sum())], rel=1e-6)
 
 
-def checksum(values: np.ndarray[Any, Any]) -> str:
-    return f"{zlib.crc32(values.tobytes()):08x}"
-
-
 # Torch itself refuses to write in inference mode to a normal tensor that takes a gradient.
+@pytest.mark.sampled(least=9)
 @pytest.mark.parametrize(
     ("write", "gradient"), [(w, g) for w in WRITES for g in (False, True) if not (g and w == "inference mode")]
 )
 def test_every_record_has_what_was_in_memory_when_its_call_was_made(runs: Any, write: str, gradient: bool) -> None:
     given = np.linspace(-1, 2, 12, dtype=np.float32).reshape(SHAPE)
     model = Model(WRITES[write])
-    debugger = runs.new(level="mix", summary_mode="md5")
-    debugger.start(model)
-    x = torch.from_numpy(given.copy())
-    with torch.set_grad_enabled(gradient):
-        result = model(x.requires_grad_(gradient))
-    debugger.stop()
-    debugger.step()
+    results: list[torch.Tensor] = []
 
+    def program() -> None:
+        with torch.set_grad_enabled(gradient):
+            results.append(model(torch.from_numpy(given.copy()).requires_grad_(gradient)))
+
+    data = collected(runs, model, program, summary_mode="md5").data
     relu, seven = np.maximum(given, 0), np.full(SHAPE, 7, np.float32)
     with torch.no_grad():
         sigmoid = torch.sigmoid(torch.from_numpy(seven)).numpy()
         tanh = torch.tanh(torch.from_numpy(seven)).numpy()
-    assert np.array_equal(result.detach().numpy(), tanh)
-    data = runs.read().data
+    assert np.array_equal(results[0].detach().numpy(), tanh)
     expected = {
         "Functional.relu.0.forward": (given, relu),
         "Module.first.Sigmoid.forward.0": (seven, sigmoid),
@@ -142,9 +115,9 @@ def test_every_record_has_what_was_in_memory_when_its_call_was_made(runs: Any, w
     }
     for name, (before, after) in expected.items():
         [entry], [output] = data[name]["input_args"], data[name]["output"]
-        assert numbers(entry) == of(before), name
-        assert numbers(output) == of(after), name
-        assert (entry["md5"], output["md5"]) == (checksum(before), checksum(after)), name
+        for found, wanted in ((entry, before), (output, after)):
+            assert [found[key] for key in ("Max", "Min", "Mean", "Norm")] == numbers(wanted), name
+            assert found["md5"] == f"{zlib.crc32(wanted.tobytes()):08x}", name
 
 
 @pytest.mark.parametrize("async_dump", [False, True], ids=["at once", "async_dump"])
@@ -154,17 +127,11 @@ def test_every_file_has_what_was_in_memory_when_its_call_was_made(runs: Any, wri
     model = Model(WRITES[write])
     # All tensors can only be written at once.
     names = {"list": ["relu", "sigmoid", "tanh"]} if async_dump else {}
-    debugger = runs.new(level="mix", task="tensor", async_dump=async_dump, **names)
-    debugger.start(model)
-    with torch.no_grad():
-        model(torch.from_numpy(given.copy()))
-    debugger.stop()
-    debugger.step()
-    dump = runs.read()
+    program = torch.no_grad()(lambda: model(torch.from_numpy(given.copy())))
+    dump = collected(runs, model, program, task="tensor", async_dump=async_dump, **names)
     for name, expected in {
         "Functional.relu.0.forward.output.0": np.maximum(given, 0),
         "Torch.sigmoid.0.forward.input.0": np.full(SHAPE, 7, np.float32),
         "Torch.tanh.0.forward.input.0": np.full(SHAPE, 7, np.float32),
     }.items():
-        saved = torch.load(dump.folder / "dump_tensor_data" / f"{name}.pt", weights_only=True)
-        assert np.array_equal(saved.numpy(), expected), name
+        assert np.array_equal(loaded(dump, {"data_name": f"{name}.pt"}).numpy(), expected), name

@@ -8,11 +8,11 @@ from typing import Any
 
 import dumped
 import pytest
+import torch
+import torch.distributed as dist
 import two_processes
 from free_port import free_port
-
-import probe
-from probe.common.collectives.collectives import collective_call, exchanges, is_communication
+from torch_parts import loaded
 
 SCRIPT = """
 import sys, torch, torch.distributed as dist
@@ -118,10 +118,13 @@ def ranks(folder: Path) -> Any:
     return [dumped.read(folder / "dump", 0, f"rank{rank}") for rank in (0, 1)]
 
 
-def value(dump: Any, entry: Any) -> list[Any]:
-    import torch
-
-    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True).tolist()
+def values(dump: Any, value: Any) -> Any:
+    """`value` with each tensor entry replaced by the numbers of its file."""
+    if isinstance(value, dict) and "data_name" in value:
+        return loaded(dump, value).tolist()
+    if isinstance(value, dict):
+        return {key: values(dump, each) for key, each in value.items()}
+    return [values(dump, each) for each in value] if isinstance(value, list) else value
 
 
 def test_results_are_those_of_the_mathematics(folder: Path) -> None:
@@ -132,41 +135,47 @@ def test_a_folder_without_rank_is_renamed_when_the_group_appears(folder: Path, r
     assert dumped.folders(folder / "dump") == [f"step{step}/rank{rank}" for step in range(3) for rank in (0, 1)]
     for rank, dump in enumerate(ranks):
         entry = dump.data["Torch.abs.0.forward"]["output"][0]
-        assert entry["Max"] == rank and value(dump, entry) == [rank] * 2
+        assert entry["Max"] == rank and values(dump, entry) == [rank] * 2
 
 
-def test_names_and_order_of_collective_calls(ranks: Any) -> None:
-    common = [
+def test_collective_calls_are_recorded_in_order_with_what_they_took_and_gave(ranks: Any) -> None:
+    names = [
         "Torch.abs.0", "Distributed.all_reduce.0", "Distributed.all_reduce.1", "Distributed.all_gather.0",
+        "Distributed.{}.0", "Distributed.batch_isend_irecv.0", "Distributed.broadcast.0", "Distributed.all_reduce.2",
     ]  # fmt: skip
-    rest = ["Distributed.batch_isend_irecv.0", "Distributed.broadcast.0", "Distributed.all_reduce.2"]
-    for dump, middle in zip(ranks, ("Distributed.isend.0", "Distributed.irecv.0")):
-        assert dump.names == [f"{name}.forward" for name in (*common, middle, *rest)]
+    for rank, dump in enumerate(ranks):
+        assert dump.names == [f"{name}.forward".format(("isend", "irecv")[rank]) for name in names]
+        assert not any("waited_after" in record for record in dump.data.values())
+        plain, asynchronous, gathered, single = (dump.data[name] for name in dump.names[1:5])
+        assert values(dump, plain["input_args"]) == [[rank + 1.0] * 2] and values(dump, plain["output"]) == [[3.0, 3.0]]
+        # An asynchronous call is read when it was waited for.
+        op = {"type": "torch.distributed.ReduceOp", "value": "RedOpType.MAX"}
+        assert asynchronous["input_kwargs"] == {"op": op, "async_op": {"type": "bool", "value": True}}
+        assert values(dump, asynchronous["output"]) == [[3.0, 3.0], *asynchronous["input_kwargs"].values()]
+        # What only the call fills is a null input.
+        assert values(dump, gathered["input_args"]) == [None, [3.0, 3.0]]
+        assert values(dump, gathered["output"][0]) == [[3.0, 3.0]] * 2
+        assert values(dump, single["input_args"]) == [[5.0] * 3 if rank == 0 else None]
+        assert values(dump, single["output"])[0] == [5.0] * 3
+        assert rank or single["input_kwargs"] == {"dst": {"type": "int", "value": 1}}
+        # Not waited for before stop.
+        left = dump.data["Distributed.all_reduce.2.forward"]
+        assert values(dump, left["input_args"]) == [[rank + 1.0] * 2]
+        assert "output" not in left or values(dump, left["output"][0]) == [3.0, 3.0], "nothing half-way"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_the_output_is_the_arguments_after_the_call(ranks: Any, rank: int) -> None:
-    dump = ranks[rank]
-    record = dump.data["Distributed.all_reduce.0.forward"]
-    assert value(dump, record["input_args"][0]) == [rank + 1.0] * 2
-    assert value(dump, record["output"][0]) == [3.0, 3.0]
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_an_asynchronous_call_is_read_when_it_was_waited_for(ranks: Any, rank: int) -> None:
-    record = ranks[rank].data["Distributed.all_reduce.1.forward"]
-    assert record["input_kwargs"]["op"] == {"type": "torch.distributed.ReduceOp", "value": "RedOpType.MAX"}
-    assert record["input_kwargs"]["async_op"] == {"type": "bool", "value": True}
-    tensor, op, flag = record["output"]
-    assert value(ranks[rank], tensor) == [3.0, 3.0]
-    assert op == record["input_kwargs"]["op"] and flag == record["input_kwargs"]["async_op"]
-
-
-def test_arguments_that_only_the_call_fills_are_null_inputs(ranks: Any) -> None:
-    for dump in ranks:
-        record = dump.data["Distributed.all_gather.0.forward"]
-        assert record["input_args"][0] is None and value(dump, record["input_args"][1]) == [3.0, 3.0]
-        assert [value(dump, entry) for entry in record["output"][0]] == [[3.0, 3.0], [3.0, 3.0]]
+@pytest.mark.parametrize(("step", "tag"), [(0, 7), (2, 4)])
+def test_a_batch_says_what_is_sent_and_received(folder: Path, step: int, tag: int) -> None:
+    for rank in (0, 1):
+        dump = dumped.read(folder / "dump", step, f"rank{rank}")
+        record = dump.data["Distributed.batch_isend_irecv.0.forward"]
+        peer = {
+            "type": "torch.distributed.P2POp", "peer": 1 - rank, "tag": tag, "group_id": f"{zlib.crc32(b'[0, 1]'):08x}"
+        }  # fmt: skip
+        sent, received = ({**peer, "op": op, "tensor": [3.0, 3.0]} for op in ("isend", "irecv"))
+        # What was in the tensor before is no input.
+        assert values(dump, record["input_args"]) == [[sent, {**received, "tensor": None}]]
+        assert values(dump, record["output"]) == [[sent, received]]
 
 
 def test_the_argument_that_reduce_scatter_fills_is_a_null_input(tmp_path: Path) -> None:
@@ -174,74 +183,19 @@ def test_the_argument_that_reduce_scatter_fills_is_a_null_input(tmp_path: Path) 
     for rank in (0, 1):
         dump = dumped.read(tmp_path / "dump", 0, f"rank{rank}")
         record = dump.data["Distributed.reduce_scatter.0.forward"]
-        assert record["input_args"][0] is None and value(dump, record["output"][0]) == [2.0, 2.0]
+        assert record["input_args"][0] is None and values(dump, record["output"][0]) == [2.0, 2.0]
 
 
-def test_isend_and_irecv_are_completed_by_wait(ranks: Any) -> None:
-    sent, received = (ranks[rank].data[f"Distributed.{name}.0.forward"] for rank, name in ((0, "isend"), (1, "irecv")))
-    assert value(ranks[0], sent["input_args"][0]) == [5.0] * 3
-    assert sent["input_kwargs"] == {"dst": {"type": "int", "value": 1}}
-    assert received["input_args"] == [None]
-    assert value(ranks[1], received["output"][0]) == [5.0] * 3
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_batch_says_what_is_sent_and_received(ranks: Any, rank: int) -> None:
-    record = ranks[rank].data["Distributed.batch_isend_irecv.0.forward"]
-    peer = {"type": "torch.distributed.P2POp", "peer": 1 - rank, "tag": 7, "group_id": f"{zlib.crc32(b'[0, 1]'):08x}"}
-    for ((sent, received),) in (record["input_args"], record["output"]):
-        assert {**sent, "tensor": None} == {**peer, "op": "isend", "tensor": None}
-        assert {**received, "tensor": None} == {**peer, "op": "irecv", "tensor": None}
-        assert value(ranks[rank], sent["tensor"]) == [3.0, 3.0]
-    # What was in the tensor before is no input.
-    assert record["input_args"][0][1]["tensor"] is None
-    assert value(ranks[rank], record["output"][0][1]["tensor"]) == [3.0, 3.0]
-
-
-def test_a_call_that_was_not_waited_for_before_stop_is_completed_in_wait(ranks: Any) -> None:
-    for rank, dump in enumerate(ranks):
-        record = dump.data["Distributed.all_reduce.2.forward"]
-        assert value(dump, record["input_args"][0]) == [rank + 1.0] * 2
-        assert "output" not in record or value(dump, record["output"][0]) == [3.0, 3.0], "nothing half-way"
-
-
-def test_asynchronous_calls_say_where_their_results_arrived(folder: Path, ranks: Any) -> None:
-    for dump in ranks:
-        assert not any("waited_after" in record for record in dump.data.values())
+def test_asynchronous_calls_say_where_their_results_arrived(folder: Path) -> None:
     for rank in (0, 1):
         dump = dumped.read(folder / "dump", 2, f"rank{rank}")
-        first, second = (dump.data[f"Distributed.all_reduce.{n}.forward"] for n in (0, 1))
-        assert first["waited_after"] == "Torch.abs.0.forward" and value(dump, first["output"][0]) == [3.0, 3.0]
+        first, second, batch = (
+            dump.data[f"Distributed.{name}.forward"] for name in ("all_reduce.0", "all_reduce.1", "batch_isend_irecv.0")
+        )
+        assert first["waited_after"] == "Torch.abs.0.forward" and values(dump, first["output"][0]) == [3.0, 3.0]
         assert second["waited_after"] == "Module.0.Linear.forward.0"
-        assert dump.data["Distributed.batch_isend_irecv.0.forward"]["waited_after"] == "Torch.neg.0.forward"
+        assert batch["waited_after"] == "Torch.neg.0.forward"
         assert dump.names[:3] == [f"Distributed.all_reduce.{n}.forward" for n in (0, 1)] + ["Torch.abs.0.forward"]
-
-
-def test_sends_and_receives_of_a_batch_are_recorded(folder: Path) -> None:
-    for rank in (0, 1):
-        dump = dumped.read(folder / "dump", 2, f"rank{rank}")
-        record = dump.data["Distributed.batch_isend_irecv.0.forward"]
-        ((sent, _),) = record["input_args"]
-        assert {key: sent[key] for key in ("type", "op", "peer", "tag", "group_id")} == {
-            "type": "torch.distributed.P2POp", "op": "isend", "peer": 1 - rank, "tag": 4,
-            "group_id": f"{zlib.crc32(b'[0, 1]'):08x}",
-        }  # fmt: skip
-        assert value(dump, sent["tensor"]) == [3.0, 3.0]
-        ((_, received),) = record["output"]
-        assert received["op"] == "irecv" and value(dump, received["tensor"]) == [3.0, 3.0]
-
-
-def test_the_calls_of_both_ranks_belong_together(folder: Path) -> None:
-    dumps = [probe.read(folder / "dump" / "step2" / f"rank{rank}") for rank in (0, 1)]
-    calls = [
-        [collective_call(rank, n, record) for n, record in enumerate(dump) if is_communication(record.name)]
-        for rank, dump in enumerate(dumps)
-    ]
-    found = exchanges(calls, (0, 1))
-    assert [(each.what, each.sources) for each in found if each.call.rank == 0] == [
-        ("all_reduce", (0, 1)), ("all_reduce", (0, 1)), ("send", ()), ("recv", (1,)),
-    ]  # fmt: skip
-    assert all(len(each.partners) == 1 and not each.missing for each in found)
 
 
 def test_a_ddp_model_has_names_that_begin_with_module(folder: Path) -> None:
@@ -254,9 +208,6 @@ def test_a_ddp_model_has_names_that_begin_with_module(folder: Path) -> None:
 
 
 def test_a_call_that_runs_with_others_later_has_no_output(runs: Any) -> None:
-    import torch
-    import torch.distributed as dist
-
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
     try:
         debugger, tensors = runs.new(), [torch.ones(2) for _ in range(3)]
@@ -274,8 +225,6 @@ def test_a_call_that_runs_with_others_later_has_no_output(runs: Any) -> None:
 
 
 def test_a_process_group_is_described_by_its_ranks(backend: Any) -> None:
-    import torch.distributed as dist
-
     port = free_port()
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
     try:

@@ -11,7 +11,6 @@ import torch
 from described import describe
 from free_port import free_port
 
-from probe.backends.torch.tensors import sketches
 from probe.common.interfaces import StatisticsMode
 from probe.common.numerics.formats import TABLE, Kind
 from probe.common.numerics.sketch import sketch, unpacked
@@ -34,7 +33,7 @@ def agree(packed: bytes, values: torch.Tensor) -> None:
 def both_ways(backend: Any, tensor: torch.Tensor, values: torch.Tensor) -> None:
     """On the host, and with the operations for devices."""
     agree(describe(backend, tensor, sketch=True)["sketch"], values)
-    agree(sketches.fetched([sketches.on_device(tensor)])[0], values)
+    agree(backend.sketch_on_device(tensor), values)
 
 
 @pytest.mark.parametrize("dtype", OTHER_FLOATS)
@@ -43,11 +42,6 @@ def test_other_short_floats(backend: Any, dtype: str) -> None:
         pytest.skip(f"PyTorch {torch.__version__} has no {dtype}")
     tensor = normal(300).to(getattr(torch, dtype))
     both_ways(backend, tensor, tensor.to(torch.float64))
-
-
-def test_zeros_without_memory_keep_their_statistics(backend: Any) -> None:
-    entry = describe(backend, torch._efficientzerotensor((3, 4)), sketch=True)
-    assert (entry["Max"], entry["Norm"], "sketch" in entry) == (0.0, 0.0, False)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -93,11 +87,13 @@ def test_quantised_tensors_are_the_numbers_they_stand_for(backend: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize("mode", ["statistics", "md5", "xor"])
-def test_sparse_tensors_have_none(backend: Any, mode: str) -> None:
+def test_tensors_without_dense_values_have_none(backend: Any, mode: str) -> None:
     dense = torch.tensor([[0.0, 3.0, 0.0], [-4.0, 0.0, 0.0]])
     for tensor in (dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr((1, 1))):
         entry = describe(backend, tensor, mode=mode, sketch=True)
         assert "sketch" not in entry and "not_supported" not in entry
+    for tensor in (torch.ones(2, 3, device="meta"), torch._efficientzerotensor((3, 4))):
+        assert "sketch" not in describe(backend, tensor, sketch=True)
 
 
 class Plain(torch.Tensor):
@@ -111,10 +107,6 @@ def test_subclasses_parameters_and_nested_tensors_are_their_values(backend: Any)
     both_ways(backend, torch.nn.Parameter(values), values)
     jagged = torch.nested.nested_tensor([values[0], values[1, :5]], layout=torch.jagged)
     agree(describe(backend, jagged, sketch=True)["sketch"], torch.cat([values[0], values[1, :5]]))
-
-
-def test_tensors_without_values_have_none(backend: Any) -> None:
-    assert "sketch" not in describe(backend, torch.ones(2, 3, device="meta"), sketch=True)
 
 
 @pytest.fixture
@@ -162,11 +154,3 @@ def test_large_tensors_are_sketched_alike_with_several_threads(backend: Any, dty
         both_ways(backend, tensor.reshape(-1, 8).t(), tensor.to(torch.float64).reshape(-1, 8).t())
     finally:
         torch.set_num_threads(threads)
-
-
-def test_sums_of_tensors_of_any_size_are_read_at_once() -> None:
-    tensors = [normal(n) for n in (1, 64, 65, 5000)]
-    sums = [sketches.on_device(tensor) for tensor in tensors]
-    assert {tuple(each.shape) for each in sums} == {(73,)}
-    for packed, tensor in zip(sketches.fetched(sums), tensors):
-        agree(packed, tensor)

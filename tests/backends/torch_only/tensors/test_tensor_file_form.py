@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from probe.backends.torch.adapter import TorchAdapter
-from probe.backends.torch.tensors.pt_file import _STORAGES, archive
-from probe.backends.torch.tensors.storage import bytes_of
+from probe.backends import loader
+from probe.backends.torch.tensors.pt_file import archive
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.interfaces import TensorFile
 
@@ -28,7 +27,7 @@ _NO_TENSORS = re.compile(r"torch\.(q.*|u?int[1-7])")
 _NAMED = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 DTYPES = sorted((dtype for dtype in _NAMED if not _NO_TENSORS.fullmatch(str(dtype))), key=str)
 SHAPES = [(), (1,), (3,), (2, 1, 5), (64, 33)]
-tensors = TorchAdapter().tensors
+tensors = loader.load("torch").tensors
 
 
 def example(dtype: torch.dtype, shape: tuple[int, ...]) -> Any:
@@ -79,16 +78,18 @@ def test_every_type_comes_back_as_from_torch_save(tmp_path: Path, dtype: Any, sh
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", _STORAGES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)
 def test_the_archive_is_sound_and_says_what_torch_save_says(tmp_path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
     tensor = example(dtype, shape)
-    path = written(tmp_path / "t.pt", tensors.tensor_file(tensor, False))
+    file = tensors.tensor_file(tensor, False)
+    path = written(tmp_path / "t.pt", file)
     with zipfile.ZipFile(path) as ours, zipfile.ZipFile(saved_by_torch(tensor)) as theirs:
         assert ours.testzip() is None
         assert set(ours.namelist()) <= set(theirs.namelist())
         for name in ours.namelist():
             assert ours.read(name) == theirs.read(name), name
         entry = ours.getinfo("archive/data/0")
+    assert entry.CRC == file.crc == zlib.crc32(bits(tensor))
     with open(path, "rb") as stream:
         stream.seek(entry.header_offset + 26)
         name_length, extra_length = struct.unpack("<HH", stream.read(4))
@@ -124,16 +125,9 @@ def test_views_are_files_of_their_values(tmp_path: Path, tensor: Any) -> None:
     assert found.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_compare_reads_it(tmp_path: Path, mapped: bool) -> None:
-    tensor = torch.randn(600, 600)
-    path = written(tmp_path / "t.pt", tensors.tensor_file(tensor, False))
-    assert np.array_equal(read_tensor(str(path), mapped), tensor.numpy())
-
-
 @pytest.mark.parametrize("tensor", [torch.arange(12).reshape(3, 4).t(), torch.tensor(7)], ids=["transposed", "scalar"])
-@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
-def test_unsigned_integers_are_read_again_although_torch_save_may_refuse_them(
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "uint32", "uint64"])
+def test_compare_reads_it_also_unsigned_integers_although_torch_save_may_refuse_them(
     tmp_path: Path, dtype: str, tensor: Any
 ) -> None:
     file = tensors.tensor_file(tensor.to(getattr(torch, dtype)), False)
@@ -159,18 +153,12 @@ def test_files_beyond_4_gib_are_read(tmp_path: Path, elements: int) -> None:
         assert file.read("archive/version") == b"3\n"
 
 
-def test_the_checksum_is_that_of_the_elements() -> None:
-    tensor = torch.randn(100)
-    assert tensors.tensor_file(tensor, False).crc == zlib.crc32(tensor.numpy().tobytes())
-
-
 def test_the_bytes_of_a_tensor_outlive_it() -> None:
     tensor = torch.arange(1000)
     alive = weakref.ref(tensor)
-    data = bytes_of(tensor)
+    file = tensors.tensor_file(tensor, False)
     del tensor
     assert alive() is not None
-    assert data.tobytes() == np.arange(1000).tobytes()
-    assert not data.flags.writeable
-    del data
+    assert bytes(file.data) == np.arange(1000).tobytes() and file.data.readonly
+    del file
     assert alive() is None

@@ -1,4 +1,4 @@
-"""Models spread over two processes: the same bits as without the tool, and records of what each rank holds.
+"""Models over two processes: the same bits as without the tool, and records of what each rank holds.
 
 One run of two gloo processes serves every test. Its script trains each model without the tool and then once with
 each of the settings, and compares on the spot.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,19 @@ import pytest
 import two_processes
 
 SETTINGS = [
+    {"level": "mix", "task": "tensor"},
     {"level": "L0", "task": "statistics"},
     {"level": "L1", "task": "tensor"},
-    {"level": "mix", "task": "statistics", "summary_mode": "md5"},
-    {"level": "mix", "task": "tensor"},
-    {"level": "mix", "task": "structure"},
 ]
-KINDS = ("ddp", "fully_shard", "parallelize_module")
+if os.environ.get("PROBE_TEST_LONG") == "1":
+    SETTINGS += [
+        {"level": "mix", "task": "statistics", "summary_mode": "md5"},
+        {"level": "mix", "task": "structure"},
+    ]
+KINDS = ("ddp of convolutions", "ddp of attention", "fully_shard", "parallelize_module")
 SCRIPT = """
-import json, sys, torch, torch.distributed as dist
+import contextlib, json, sys, torch, torch.distributed as dist
+import torch.nn.functional as F
 from pathlib import Path
 from backend_torch import Backend
 from torch import nn
@@ -59,11 +64,36 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(self.two(self.one(x)))
 
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.conv2, self.act = nn.Conv2d(6, 6, 3, padding=1), nn.ReLU(inplace=True)
+        self.drop, self.head = nn.Dropout(0.2), nn.Linear(384, 5)
+
+    def forward(self, x):
+        x = self.act(self.norm1(self.conv1(x)))
+        y = self.conv2(x)
+        y += x
+        return self.head(self.drop(self.act(y).flatten(1)))
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.unused, self.head = nn.Embedding(20, 8), nn.Linear(8, 8), nn.Linear(8, 20)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+
+    def forward(self, x):
+        return self.head(self.layer(self.words(x))).flatten(0, 1)
+
 def build(kind):
     torch.manual_seed(0)
+    if kind.startswith("ddp"):
+        # Buckets so small that there are several, and their reductions run during the backward.
+        inner = Convolutions() if "convolutions" in kind else Attention()
+        return nn.parallel.DistributedDataParallel(
+            inner.train(), bucket_cap_mb=0.0005, find_unused_parameters="attention" in kind)
     net, mesh = Net(kind), init_device_mesh("cpu", (2,))
-    if kind == "ddp":
-        return nn.parallel.DistributedDataParallel(net)
     for block in (net.one, net.two):
         if kind == "fully_shard":
             fully_shard(block, mesh=mesh)
@@ -74,24 +104,35 @@ def build(kind):
 def local(tensor):
     return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).detach().clone()
 
+def loss_of(kind, model, generator):
+    if "convolutions" in kind:
+        return F.cross_entropy(model(torch.randn(4, 3, 8, 8, generator=generator)), torch.tensor([0, 1, 2, 3]))
+    if "attention" in kind:
+        words = torch.randint(0, 20, (2, 7), generator=generator)
+        return F.cross_entropy(model(words), words.flatten())
+    return model(torch.randn(6, 4, generator=generator)).pow(2).mean()
+
 def train(kind, debugger=None):
     model = build(kind)
     optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
     # With tensor parallelism every rank has the same batch.
     generator = torch.Generator().manual_seed(5 + (rank if kind != "parallelize_module" else 0))
-    torch.manual_seed(9)
+    torch.manual_seed(9 + rank)
     seen, fired = [], []
-    for module in model.modules():
-        module.register_forward_hook(lambda module, *_: fired.append(type(module).__name__))
-    for parameter in model.parameters():
+    for name, module in model.named_modules():
+        module.register_forward_hook(lambda *_, name=name: fired.append(name))
+    for name, parameter in model.named_parameters():
         if not isinstance(parameter, DTensor):
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: fired.append(name))
             parameter.register_hook(lambda gradient: fired.append(str(gradient.shape)))
-    for step in range(3):
-        x = torch.randn(6, 4, generator=generator).requires_grad_()
+    for step in range(2):
         if debugger is not None:
             debugger.start(model)
         optimizer.zero_grad()
-        loss = model(x).pow(2).mean()
+        if kind.startswith("ddp"):
+            with model.no_sync():
+                loss_of(kind, model, generator).backward()
+        loss = loss_of(kind, model, generator)
         loss.backward()
         if kind != "parallelize_module":
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -99,7 +140,7 @@ def train(kind, debugger=None):
         if debugger is not None:
             debugger.stop()
             debugger.step()
-        seen += [local(loss), x.grad, *(local(p.grad) for p in model.parameters())]
+        seen += [local(loss), *(local(p.grad) for p in model.parameters() if p.grad is not None)]
     seen += [*map(local, model.parameters()), *map(local, model.buffers()), torch.get_rng_state()]
     return [value.numpy().tobytes() for value in seen], fired
 
@@ -115,13 +156,14 @@ def debugger(kind, number, **more):
 result = {"mesh": str(init_device_mesh("cpu", (2,)))}
 for kind in kinds:
     expected, fired = train(kind)
-    assert len(expected) > 40 and len(fired) > 20
+    assert len(expected) > 25 and len(fired) > 20
+    assert train(kind) == (expected, fired), "the program repeats itself"
     for number in range(len(settings)):
         found = train(kind, debugger(kind, number))
         different = [index for index, (one, other) in enumerate(zip(found[0], expected)) if one != other]
         result[f"{kind} {number}"] = [len(found[0]) == len(expected), different, found[1] == fired]
     # The other rank waits for ever if describing a tensor communicates.
-    found = train(kind, debugger(kind, 3, rank=[0]))
+    found = train(kind, debugger(kind, 0, rank=[0]))
     result[f"{kind} one rank"] = [True, [], found == (expected, fired)]
 (folder / f"result{rank}.json").write_text(json.dumps(result))
 dist.barrier()
@@ -136,7 +178,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sharded")
     # One that this release lacks does not keep the others from being tested.
     kinds = [kind for kind in KINDS if kind != "fully_shard" or hasattr(torch.distributed.fsdp, kind)]
-    outputs = two_processes.run(path, SCRIPT, str(path), json.dumps(SETTINGS), json.dumps(kinds), timeout=240)
+    outputs = two_processes.run(path, SCRIPT, str(path), json.dumps(SETTINGS), json.dumps(kinds), timeout=300)
     assert all((path / f"result{rank}.json").is_file() for rank in (0, 1)), "\n".join(outputs)
     return path
 
@@ -146,7 +188,7 @@ def test_training_gives_the_same_bits(folder: Path, kind: str) -> None:
     for rank, (number, settings) in itertools.product((0, 1), enumerate(SETTINGS)):
         result = json.loads((folder / f"result{rank}.json").read_text())
         assert result[f"{kind} {number}"] == [True, [], True], f"{settings}, rank {rank}: complete, different, hooks"
-        dump = dumped.read(folder / f"{kind} {number}", 2, f"rank{rank}")
+        dump = dumped.read(folder / f"{kind} {number}", 1, f"rank{rank}")
         assert len(dump.tree if settings["task"] == "structure" else dump.data) > 10, "something was collected"
 
 
@@ -154,7 +196,7 @@ def test_training_gives_the_same_bits(folder: Path, kind: str) -> None:
 def test_one_rank_can_be_collected_alone(folder: Path, kind: str) -> None:
     for rank in (0, 1):
         assert json.loads((folder / f"result{rank}.json").read_text())[f"{kind} one rank"] == [True, [], True]
-    assert dumped.folders(folder / f"{kind} 3 one rank") == [f"step{step}/rank0" for step in range(3)]
+    assert dumped.folders(folder / f"{kind} 0 one rank") == [f"step{step}/rank0" for step in range(2)]
 
 
 def test_the_tool_did_not_fail(folder: Path) -> None:
@@ -162,7 +204,7 @@ def test_the_tool_did_not_fail(folder: Path) -> None:
 
 
 def entries(folder: Path, kind: str, rank: int) -> Any:
-    return dumped.read(folder / f"{kind} 3", 1, f"rank{rank}")
+    return dumped.read(folder / f"{kind} 0", 1, f"rank{rank}")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,7 +212,7 @@ def test_every_module_has_its_backward(folder: Path, kind: str) -> None:
     dump = entries(folder, kind, 0)
     called = {name.rsplit(".forward", 1)[0] for name in dump.forward if name.startswith("Module")}
     assert {name.rsplit(".backward", 1)[0] for name in dump.backward if name.startswith("Module")} == called
-    assert len(called) > 10
+    assert len(called) > 6
 
 
 def test_a_distributed_tensor_has_its_placements_and_the_numbers_of_its_shard(folder: Path) -> None:
