@@ -1,4 +1,4 @@
-"""``msprobe compare``: files, folders of ranks and steps, tables, exit statuses, errors."""
+"""msprobe compare and probe.verdict: files, folders of ranks and steps, tables, exit statuses, errors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs as saved_runs
 from command_line import compare
 from compare_cases import same
 from made_dumps import call, constant, write
 from numpy.typing import NDArray
+from runs import RECORD
 
 import probe
-from probe.common.errors import DumpFormatError
+from probe.api import cli
+from probe.common.errors import DumpFormatError, FileCheckException
+
+# --- ``msprobe compare``: files, folders of ranks and steps, tables, exit statuses, errors
 
 CASES = Path(__file__).parent / "cases"
 STEP = CASES / "multi_rank"
@@ -239,10 +244,44 @@ def test_nan_in_the_files_of_one_side_is_a_divergence_whatever_the_statistics_sa
     assert said[0] == "first divergence: Torch.sin.0.forward" and "has a NaN or an infinity on one side only" in said[1]
 
 
-def test_saved_values_that_differ_are_not_called_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, golden = (CASES / "debug_save" / side for side in ("target", "golden"))
-    assert compare(target, golden, tmp_path / "out", "--fail-on", "divergence") == 2
-    said = capsys.readouterr().out
-    assert "saved values differ, and a dump does not record which value is computed from which" in said
-    assert compare(target, target, tmp_path / "out", "--fail-on", "divergence") == 0
-    assert "no divergence: nothing differs" in capsys.readouterr().out
+# --- `probe.verdict`: the answer of ``msprobe compare`` in Python and in a notebook
+
+MATRIX = np.ones((2, 3), dtype=np.float32)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs of two steps, which diverge in the second."""
+    for name in ("a", "b"):
+        saved_runs.write(tmp_path / name / "step0" / "rank0", [MATRIX])
+        saved_runs.write(tmp_path / name / "step1" / "rank0", [MATRIX * (2 if name == "a" else 1)], stack=True)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_it_prints_what_the_command_prints(
+    runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = probe.verdict(*runs)
+    assert found.divergence is not None and found.divergence.record == RECORD
+    assert found.answer[0] == f"first divergence: step 1, rank 0: {RECORD}" and len(found.summaries) == 2
+    capsys.readouterr()
+    assert cli.main(["compare", "-tp", str(runs[0]), "-gp", str(runs[1]), "-o", str(tmp_path / "out")]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if not line.lstrip().startswith(("table:", "time:"))]
+    assert str(found).splitlines() == said
+
+
+def test_tables_are_written_where_a_folder_is_given(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    probe.verdict(*runs, output=tmp_path / "out")
+    assert len([*(tmp_path / "out").rglob("*.csv")]) == 2
+    with pytest.raises(FileCheckException, match="does not exist"):
+        probe.verdict(runs[0], tmp_path / "nowhere")
+
+
+def test_what_a_notebook_shows_has_the_answer_and_is_escaped(tmp_path: Path) -> None:
+    for name, factor in (("a", 2), ("b", 1)):
+        saved_runs.write(tmp_path / name, [MATRIX * factor])
+        path = tmp_path / name / "dump.json"
+        path.write_text(path.read_text().replace(RECORD, "Torch.<img/onerror=x>.0.forward"))
+    text = probe.verdict(tmp_path / "a", tmp_path / "b")._repr_html_()
+    assert "first divergence: Torch.&lt;img/onerror=x&gt;.0.forward" in text and "<img" not in text
+    assert "<table" in text and len(text) < 5000

@@ -14,7 +14,6 @@ from runs import rows, two_runs, write
 from scripts import CHECKOUT
 
 from probe.api import cli
-from probe.common import log
 from probe.common.numerics.values import as_measured
 from probe.compare.output import tables
 
@@ -58,13 +57,6 @@ def test_its_column_follows_the_built_in_ones(tmp_path: Path) -> None:
     assert list(row)[head : head + 2] == ["Kind", "Mean of difference"]
     assert (row["Kind"], row["Mean of difference"]) == ("float32 (4,) False", "-0.5")
     assert row["NPU max"] == "1.0"
-
-
-def test_the_option_can_be_given_again(tmp_path: Path) -> None:
-    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
-    mean, kind = metric(tmp_path, "mean.py", MEAN), metric(tmp_path, "kind.py", KIND)
-    assert compare(target, golden, tmp_path / "out", "--algorithms", mean, "--algorithms", kind) == 0
-    assert {"Mean of difference", "Kind"} < set(rows(only_table(tmp_path / "out"))[0])
 
 
 @pytest.mark.parametrize(
@@ -173,20 +165,6 @@ def test_a_wrong_metric_is_one_line_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, golden = two_runs(tmp_path, ["rank0"])
-    assert compare(target, golden, tmp_path / "out", "--algorithms", str(tmp_path / "no.py")) == 2
-    assert f"{tmp_path / 'no.py'}: cannot be read: No such file" in capsys.readouterr().err
-
-
-def test_a_file_is_read_again_when_it_has_changed_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
-    for value in ("1", "22"):
-        assert compare(target, golden, tmp_path / value, "--algorithms", returning(tmp_path, value)) == 0
-        assert rows(only_table(tmp_path / value))[0]["Mine"] == value
-    assert not list(tmp_path.rglob("*.pyc"))
-
-
 def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["rank0"])
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1")) == 0
@@ -208,17 +186,6 @@ def test_it_works_in_other_processes_and_in_merged_tables(tmp_path: Path, more: 
     (book,) = tmp_path.glob("*.xlsx")
     _, values = openpyxl.load_workbook(book)["Mean of difference"].iter_rows(values_only=True)
     assert values == ("Torch.sin.0.forward.input.0", -0.5, -0.5, -0.5)
-
-
-def test_a_metric_that_fails_in_every_process_is_logged_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_given", set())
-    target, golden = two_runs(tmp_path, [f"rank{n}" for n in range(4)], real_data=True)
-    file = returning(tmp_path, "1 // 0")
-    assert compare(target, golden, tmp_path / "out", "--algorithms", file, "--jobs", "2") == 0
-    assert capsys.readouterr().err.count("'Mine' failed") == 1
-    assert [rows(table)[0]["Mine"] for table in (tmp_path / "out").iterdir()] == ["failed"] * 4
 
 
 def installed(folder: Path, source: str, *values: str) -> dict[str, str]:

@@ -1,16 +1,24 @@
-"""A function has one line in the table, by whichever name it is asked for."""
+"""A function has one line in the table, by whichever name it is asked for, with its arguments and its kin."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+import probe.common.align
+from probe.common.align.operations import layer_kind, operation
 from probe.common.operations.function import Function, Trait
 from probe.common.operations.lookup import canonical, function, has, primitive, writes_in_place
+from probe.common.operations.signatures import argument_name, is_default
 from probe.common.operations.table import FUNCTIONS
+
+# --- A function has one line in the table, by whichever name it is asked for
 
 
 @pytest.mark.parametrize(
@@ -91,3 +99,138 @@ def test_importing_the_table_takes_about_fifteen_calls_a_line() -> None:
 def test_functions_that_give_the_same_values_round_alike() -> None:
     akin = [(each, function(each.akin)) for each in FUNCTIONS if each.akin]
     assert akin and [each.name for each, other in akin if each.rounding != other.rounding] == []
+
+
+# --- names and defaults of arguments are those of the signatures
+
+SDPA = "Functional.scaled_dot_product_attention.0.forward"
+
+
+@pytest.mark.parametrize(
+    ("record", "item", "value", "width", "expected"),
+    (
+        ("Functional.layer_norm.0.forward", "input.4", 1e-5, 64, True),
+        ("Functional.layer_norm.0.forward", "input.eps", 1e-6, 64, False),
+        ("Functional.dropout.0.forward", "input.p", 0.5, None, True),
+        ("Functional.dropout.0.forward", "input.training", True, None, True),
+        ("Functional.dropout.0.forward", "input.training", False, None, False),
+        (SDPA, "input.scale", 0.25, 16, True),
+        (SDPA, "input.scale", 0.25, None, False),
+        ("Torch.addmm.0.forward", "input.beta", 1, None, True),
+        ("Functional.cross_entropy.0.forward", "input.reduction", "mean", None, True),
+        ("Functional.cross_entropy.0.forward", "input.reduction", "sum", None, False),
+        ("Functional.unheard_of.0.forward", "input.1", 0.0, None, False),
+    ),
+)
+def test_defaults_are_those_of_the_signatures(
+    record: str, item: str, value: Any, width: int | None, expected: bool
+) -> None:
+    assert is_default(record, item, value, width) is expected
+
+
+def test_names_of_arguments_have_no_defaults_in_them() -> None:
+    assert argument_name("Functional.layer_norm.0.forward", "input.4") == "eps"
+    assert argument_name("Torch.addmm.0.forward", "input.4") == "input.4"  # Arguments without a position follow.
+
+
+# --- what names of functions and of layers mean, held against the public mapping table of the two frameworks
+
+TABLES = Path(probe.common.align.__file__).parent
+
+
+def table(name: str) -> Any:
+    return yaml.safe_load((TABLES / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("mindspore", "torch"),
+    [
+        # Rows of the mapping table.
+        ("Functional.equal", "Torch.eq"),
+        ("Functional.gather_elements", "Torch.gather"),
+        ("Functional.subtract", "Torch.sub"),
+        ("Functional.swapaxes", "Torch.transpose"),
+        ("Functional.dense", "Functional.linear"),
+        ("Functional.bidense", "Functional.bilinear"),
+        ("Functional.random_poisson", "Torch.poisson"),
+        ("Functional.sigmoid", "Functional.sigmoid"),
+        ("Functional.sigmoid", "Torch.sigmoid"),
+        ("Functional.gelu", "Functional.gelu"),
+        ("Tensor.asnumpy", "Tensor.numpy"),
+        ("Tensor.ndimension", "Tensor.dim"),
+        ("Tensor.tile", "Tensor.repeat"),
+        ("Tensor.equal", "Tensor.eq"),
+        ("Tensor.subtract", "Tensor.sub"),
+        ("Functional.less_equal", "Torch.le"),
+        ("Functional.divide", "Torch.true_divide"),
+        # mindspore.mint mirrors torch.
+        ("Mint.matmul", "Torch.matmul"),
+        ("MintFunctional.softmax", "Functional.softmax"),
+        ("MintDistributed.all_reduce", "Distributed.all_reduce"),
+        # Methods and operators are functions.
+        ("Tensor.matmul", "Torch.matmul"),
+        ("Tensor.__matmul__", "Torch.matmul"),
+        ("Mint.div", "Tensor.__truediv__"),
+        ("Primitive.fc.MatMul", "Torch.matmul"),
+        ("Primitive.act.ReLU", "Functional.relu"),
+    ],
+)
+def test_names_of_one_thing_mean_the_same(mindspore: str, torch: str) -> None:
+    assert operation(mindspore, "mindspore").name == operation(torch, "pytorch").name
+    assert operation(torch, "mindtorch") == operation(torch, "pytorch")
+
+
+@pytest.mark.parametrize(
+    ("mindspore", "torch"),
+    [
+        # In MindSpore this takes the whole order of the dimensions, and indices of one.
+        ("Functional.transpose", "Torch.transpose"),
+        ("Functional.select", "Torch.select"),
+        ("Distributed.reduce", "Torch.sum"),
+        ("Primitive.relu.Unknown", "Functional.relu"),
+        ("Custom.relu", "Functional.relu"),
+    ],
+)
+def test_names_of_different_things_do_not(mindspore: str, torch: str) -> None:
+    assert operation(mindspore, "mindspore").name != operation(torch, "pytorch").name
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Functional.reshape", "Tensor.view"),
+        ("Functional.transpose", "Tensor.permute"),
+        ("Mint.add", "Tensor.add_"),
+        ("Mint.div", "Tensor.divide_"),
+        ("Mint.pow", "Tensor.__ipow__"),
+        ("Mint.bitwise_or", "Tensor.__ror__"),
+    ],
+)
+def test_what_gives_the_same_values_is_akin(one: str, other: str) -> None:
+    assert operation(one, "mindspore").akin == operation(other, "pytorch").akin
+
+
+@pytest.mark.parametrize(
+    ("mindspore", "torch"),
+    [
+        ("Dense", "Linear"),
+        ("SequentialCell", "Sequential"),
+        ("CellList", "ModuleList"),
+        ("Conv2dTranspose", "ConvTranspose2d"),
+        ("HSigmoid", "Hardsigmoid"),
+        ("SeLU", "SELU"),
+        ("LayerNorm", "LayerNorm"),
+        ("BatchNorm2d", "SyncBatchNorm"),
+    ],
+)
+def test_classes_of_one_layer_mean_the_same(mindspore: str, torch: str) -> None:
+    assert layer_kind(mindspore) == layer_kind(torch) is not None
+
+
+def test_a_class_of_the_user_means_only_itself() -> None:
+    assert layer_kind("MyLinear") is None
+
+
+def test_the_tables_say_everything_once() -> None:
+    layers = table("layers.yaml")
+    assert not set(layers["same"]) & {*layers["renamed"], *layers["renamed"].values()}

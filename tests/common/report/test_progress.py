@@ -78,28 +78,9 @@ def test_several_pairs_are_counted(tmp_path: Path) -> None:
     assert seen.count("rows by tensor") == 4
 
 
-def test_the_items_of_a_single_pair_are_counted(tmp_path: Path) -> None:
-    one_pair(tmp_path)
-    found = counted(on_terminal(tmp_path), "items")
-    assert len(found) >= 2 and found == sorted(found) and set(found) <= {f"{n}/4" for n in range(5)}
-
-
-def test_ranks_are_counted_in_the_search_for_the_first_difference(tmp_path: Path) -> None:
-    pairs(tmp_path)
-    seen = on_terminal(tmp_path, "-da", "--jobs", "2")
-    assert counted(seen, "pairs")[0] == "0/4"
-    assert seen.rindex("\x1b[2K") < seen.index("step0: no rank differs") < seen.index("step3: no rank differs")
-
-
 def test_json_has_no_bar(tmp_path: Path) -> None:
     one_pair(tmp_path)
     assert json.loads(on_terminal(tmp_path, "--json"))[0]["rows"] == 4
-
-
-def test_without_rich_there_is_none(tmp_path: Path) -> None:
-    one_pair(tmp_path)
-    seen = on_terminal(tmp_path, before="import sys; sys.modules['rich'] = None; ")
-    assert "\x1b" not in seen and "4 rows by tensor" in seen
 
 
 def test_what_is_no_terminal_gets_none(tmp_path: Path) -> None:

@@ -140,24 +140,6 @@ def test_a_node_has_its_partner_its_stack_and_its_items(tmp_path: Path) -> None:
     assert json.loads(root["sub_nodes"])[-1] == "Module.model.LlamaModel.backward.0"
 
 
-def test_a_backward_pass_has_the_stack_of_its_forward_call(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    recorded(path, "build_llama")
-    stacks = [node(path, f"Functional.linear.12.{direction}")["stack_id"] for direction in ("forward", "backward")]
-    assert stacks[0] == stacks[1]
-
-
-def test_one_dump_alone(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    recorded(path, "build_llama")
-    (config,) = rows(path, "SELECT * FROM tb_config")
-    assert (config["graph_type"], config["task"], config["overflow_check"]) == ("build", "", 0)
-    assert json.loads(config["node_colors"]) is None
-    assert rows(path, "SELECT DISTINCT data_source, precision_index, matched_node_link FROM tb_nodes") == [
-        {"data_source": "NPU", "precision_index": None, "matched_node_link": "[]"}
-    ]
-
-
 def test_several_steps_and_ranks_are_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "x.vis.db"
     diff = diff_of(read(DUMPS / "llama_nan"), read(DUMPS / "llama"))
@@ -176,15 +158,6 @@ def test_several_steps_and_ranks_are_in_one_file(tmp_path: Path) -> None:
         write_database(str(path), [sections[1], Section(diff, 0, 1)])
     with pytest.raises(MsprobeException, match="nothing to write"):
         write_database(str(path), [])
-
-
-def test_our_own_statuses_have_colours_too(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    diff = diff_of(read(DUMPS / "llama_nan"), read(DUMPS / "llama"))
-    write_database(str(path), [Section(diff)])
-    assert diff.first is not None
-    assert node(path, diff.target.names[diff.first[0]])["precision_index"] == 1
-    assert node(path, "Functional.embedding.0.forward")["precision_index"] == 0
 
 
 def test_a_file_is_whole_and_ours_alone(tmp_path: Path) -> None:

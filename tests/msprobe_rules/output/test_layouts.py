@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -68,21 +65,6 @@ def test_a_row_comes_back_as_it_was(form: TableLayout, tmp_path: Path) -> None:
         assert {name: first.metrics[name] for name in ("cosine", "max_rel")} == {"cosine": 0.1 + 0.2, "max_rel": 1e-300}
 
 
-def test_english_tables_have_one_line_for_each_row_and_no_blanks() -> None:
-    form = Form(PLAIN)
-    text = (form.heading_of_details() + form.lines([ROW])).decode()
-    assert len(text.splitlines()) == 2
-    heading, cells = csv.reader(io.StringIO(text))
-    assert len(heading) == len(cells) == 23
-    assert " " not in cells
-    assert heading[4:7] == ["cosine", "max_abs", "dual_100"]
-
-
-def test_what_a_spreadsheet_would_compute_is_text() -> None:
-    line = Form(PLAIN).lines([DetailsRow("=1+1", "pass")]).decode()
-    assert line.startswith("'=1+1,")
-
-
 @pytest.mark.parametrize(
     ("row", "bytes_of_msprobe"),
     [
@@ -120,10 +102,3 @@ def test_a_damaged_table_is_refused_with_its_place(text: str, message: str, tmp_
     with pytest.raises(MsprobeException, match=message) as raised:
         read_details(str(path))
     assert str(path) in str(raised.value)
-
-
-def test_files_that_are_no_text_and_files_that_are_not_there(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
-    for name, message in (("a.csv", "no text in UTF-8"), ("b.csv", "cannot be read")):
-        with pytest.raises(MsprobeException, match=re.escape(str(tmp_path / name)) + f".*{message}"):
-            read_details(str(tmp_path / name))

@@ -57,20 +57,6 @@ def test_a_condition_means_what_python_would(text: str, expected: bool) -> None:
     assert condition(text)(tensor()) is expected
 
 
-@pytest.mark.parametrize("written", ["torch.float8_e4m3fn", "Float8E4M3FN"])
-@pytest.mark.parametrize("asked", ["float8_e4m3fn", "Float8E4M3FN", "torch.float8_e4m3fn"])
-def test_a_dtype_has_one_name_whatever_the_framework_calls_it(written: str, asked: str) -> None:
-    item = tensor()
-    item.dtype = written
-    assert condition(f'dtype == "{asked}"')(item)
-
-
-def test_the_type_of_a_plain_value_is_no_dtype_of_tensors() -> None:
-    item = tensor()
-    item.dtype = "<class 'int'>"
-    assert condition('dtype == "int"')(item) and not condition('dtype == "int32"')(item)
-
-
 @pytest.mark.parametrize(
     ("fields", "nan", "inf"),
     [
@@ -88,23 +74,6 @@ def test_nan_and_inf_tell_what_is_in_the_tensor(fields: dict[str, Any], nan: boo
     assert (condition("nan")(item), condition("inf")(item)) == (nan, inf)
     assert condition("Mean == nan")(item) is math.isnan(fields.get("mean", 0.5))
     assert condition("Norm == inf")(item) is (fields.get("norm") == INF)
-
-
-@pytest.mark.parametrize("text", ["Max > 0", "Max <= 0", "Max != 0", "Max == nan", "nan", "elements == 1"])
-def test_of_a_plain_value_no_statistic_is_known(text: str) -> None:
-    assert not condition(text)(value(5)) and not condition(text)(value(NAN))
-
-
-def test_plain_values_are_compared_with_whatever_they_are() -> None:
-    assert condition('value == "tanh"')(value("tanh")) and condition("value > 0.5")(value(1))
-    assert not condition("value > 0.5")(value("tanh")) and not condition("value == 1")(tensor())
-
-
-def test_requires_grad_is_a_condition() -> None:
-    assert condition("requires_grad")(tensor(requires_grad=True))
-    for unknown in (None, False):
-        assert not condition("requires_grad")(tensor(requires_grad=unknown))
-    assert condition("requires_grad == False")(tensor(requires_grad=False))
 
 
 @pytest.mark.parametrize(

@@ -73,32 +73,6 @@ def test_wherever_a_file_is_cut_the_first_whole_records_are_read_or_it_is_refuse
     assert len(seen) > 50
 
 
-def test_a_cut_between_numbers_that_json_lacks(tmp_path: Path) -> None:
-    tensor = '{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": NaN, "Min": -Infinity}'
-    records = ", ".join(f'"Torch.sin.{number}.forward": {{"output": [{tensor}]}}' for number in range(3))
-    (tmp_path / "dump.json").write_text(f'{{"task": "statistics", "level": "L1", "data": {{{records[:-9]}')
-    dump = read(tmp_path)
-    assert [record.name for record in dump] == ["Torch.sin.0.forward", "Torch.sin.1.forward"]
-    assert dump.items(dump.records[1])[0].has_nan
-
-
-@pytest.mark.parametrize("kind", ["bracket", "quote", "bytes"])
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_a_file_that_is_damaged_in_the_middle_stays_an_error(tmp_path: Path, kind: str, is_cut: bool) -> None:
-    content = json.dumps(json.loads((LLAMA / "dump.json").read_bytes()), indent=1).encode()
-    middle = content.index(b"\n  },\n", len(content) // 2)
-    if kind == "bracket":
-        damaged = content[:middle] + content[middle:].replace(b"}", b"", 1)
-    elif kind == "quote":
-        damaged = content[:middle] + content[middle:].replace(b'"', b"", 1)
-    else:
-        damaged = content[:middle] + b"\0\1\2" + content[middle + 3 :]
-    path = tmp_path / "dump.json"
-    path.write_bytes(damaged[:-3000] if is_cut else damaged)
-    with pytest.raises(DumpFormatError, match=r"dump\.json: "):
-        read(path)
-
-
 @pytest.mark.parametrize("name", ["construct.json", "stack.json"])
 def test_what_is_cut_off_beside_the_records_is_missing_and_said_to_be(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -158,11 +132,3 @@ def test_show_and_overflow_check_read_it(short: Path, tmp_path: Path, capsys: py
     assert cli.main(["overflow_check", "-i", str(run.parent), "-o", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert f"its dump is cut off at byte {size} of which {records} records were read" in said.out + said.err
-
-
-def test_a_file_goes_with_the_folder_of_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("compare", "graph_visualize"):
-        for sides in ((LLAMA / "dump.json", LLAMA), (LLAMA, LLAMA / "dump.json")):
-            target, golden = map(str, sides)
-            assert cli.main([command, "-tp", target, "-gp", golden, "-o", str(tmp_path / command)]) == 0
-            assert "no counterpart" not in capsys.readouterr().err

@@ -74,13 +74,6 @@ def test_a_second_file_of_a_form_is_read_as_the_first(
     found += found  # It is the caller's own.
 
 
-@pytest.mark.parametrize("value", [LARGE[:24].view(4, 6).t(), LARGE[:1].expand(9), LARGE[5:8], LARGE[:8:2]], ids=str)
-def test_a_second_view_is_read_as_the_first(tmp_path: Path, value: torch.Tensor) -> None:
-    for number in range(2):
-        torch.save(value, tmp_path / f"{number}.pt")
-        np.testing.assert_array_equal(read_tensor(str(tmp_path / f"{number}.pt")), value.numpy())
-
-
 def test_a_file_of_a_known_form_with_fewer_elements_is_refused(tmp_path: Path) -> None:
     torch.save(torch.arange(6.0), tmp_path / "whole.pt")
     read_tensor(str(tmp_path / "whole.pt"))
