@@ -180,30 +180,6 @@ def test_rotary_rows_in_another_order_are_fine_where_something_says_so(tmp_path:
     assert [each.name for each in bad(compared(tmp_path, plain, weights))] == [name]
 
 
-@pytest.mark.parametrize("names", [("trunk.{}.{}", "body/blk{}/{}/kernel"), ("a/block_{}/{}", "b/unit{}_{}"),
-                                   ("u{}x.{}", "v{}y.{}")])  # fmt: skip
-def test_layers_of_unknown_names_that_are_exchanged_name_the_golden_parameters(
-    names: tuple[str, str], tmp_path: Path
-) -> None:
-    random = np.random.default_rng(3)
-    values = {(number, part): random.standard_normal((9, width)).astype(np.float32)
-              for number in range(5) for part, width in (("alpha", 9), ("beta", 12))}  # fmt: skip
-    others = {1: 3, 3: 1}
-    for golden, target in (names, names[::-1]):
-        held = {golden.format(*at): each for at, each in values.items()}
-        moved = {target.format(at[0], at[1]): values[others.get(at[0], at[0]), at[1]] for at in values}
-        report = compared(tmp_path, moved, held)
-        assert {each.name for each in bad(report)} == {
-            target.format(n, part) for n in (1, 3) for part in ("alpha", "beta")
-        }
-        for each in bad(report):
-            number = int(re.findall(r"\d+", each.name)[0])
-            part = "alpha" if "alpha" in each.name else "beta"
-            assert f"`{golden.format(others[number], part)}`" in each.how
-        if "u{}x.{}" not in names:
-            assert any("layers 1 and 3 are exchanged" in each for each in report.layers)
-
-
 def test_a_parameter_that_holds_another_one_says_which(tmp_path: Path, weights: Weights) -> None:
     layer = "model.layers.1."
     norm = np.linspace(0.5, 2, 16, dtype=np.float32)

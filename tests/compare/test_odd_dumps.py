@@ -33,10 +33,6 @@ RECORDED = Path(__file__).parents[1] / "reference"
 DUMPS = sorted(path for name in ("dump.json", "debug.json") for path in RECORDED.glob(f"*/cases/**/{name}"))
 
 
-def test_there_are_recorded_dumps() -> None:
-    assert len(DUMPS) > 100
-
-
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: str(path.relative_to(RECORDED).parent))
 def test_a_recorded_dump_is_the_same_as_itself(path: Path, tmp_path: Path) -> None:
     # Without its stacks, which are recorded in a shorter form that no tool reads.
@@ -165,28 +161,6 @@ NAMES = [f"Module.m{number}.C.forward.0" for number in range(5)]
 def dump(folder: Path, tree: dict[str, str | None] | None) -> str:
     records: dict[str, Any] = {name: call([tensor()], [tensor()]) for name in NAMES}
     return str(write(folder, records, tree))
-
-
-def circle(length: int) -> dict[str, str | None]:
-    """The first calls are inside of each other, and the others below the last of these."""
-    return {name: NAMES[(at + 1) % length if at < length else length - 1] for at, name in enumerate(NAMES)}
-
-
-@pytest.mark.parametrize("command", ["compare", "graph_visualize"])
-@pytest.mark.parametrize("length", [1, 2, 5])
-@pytest.mark.parametrize("is_golden", [True, False])
-def test_a_circle_is_one_error_that_names_the_file_and_the_calls(
-    command: str, length: int, is_golden: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree: dict[str, str | None] = dict.fromkeys(NAMES)
-    sides = [dump(tmp_path / side, tree) for side in ("target", "golden")]
-    damaged = Path(sides[is_golden]) / "construct.json"
-    damaged.write_text(json.dumps(circle(length)), encoding="utf-8")
-    assert main([command, "-tp", sides[0], "-gp", sides[1], "-o", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr()
-    lines = [line for line in (said.out + said.err).splitlines() if "is inside of" in line]
-    assert len(lines) == 1 and str(damaged) in lines[0]
-    assert all(name in lines[0] for name in NAMES[: min(length, 3)])
 
 
 @pytest.mark.parametrize("missing, expected", [

@@ -14,7 +14,6 @@ import pytest
 from made_dumps import call, plain, written
 
 import probe
-from probe.api import cli
 from probe.common.align.dump_pairs import locate
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import read
@@ -62,7 +61,7 @@ def name_of(row: Row) -> str:
 
 
 @pytest.mark.rounding
-@pytest.mark.sampled
+@pytest.mark.sampled(least=12, each=False)
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{case['set']}-{case['case']}") for case in CASES])
 def test_rows_are_errors_where_the_runs_diverge_and_nowhere_else(dumps_of: Dumps, case: dict[str, Any]) -> None:
     folder = dumps_of(case["set"])
@@ -85,19 +84,6 @@ def test_rows_are_errors_where_the_runs_diverge_and_nowhere_else(dumps_of: Dumps
                 assert (row.relative_difference or 0.0) <= row.explained, row
 
 
-def test_an_error_fails_where_a_divergence_does(dumps_of: Dumps, tmp_path: Path) -> None:
-    for case, expected in (("scale-llama@L0", 1), ("attention-llama@mix", 0)):
-        run = dumps_of("pairs") / case
-        for level in ("error", "divergence"):
-            command = ["compare", str(run / "target"), str(run / "golden"), "-o", str(tmp_path / "out"), "--jobs", "1"]
-            assert cli.main([*command, "--fail-on", level]) == expected
-    for side, norm in (("a", 1.0), ("b", 2.0)):
-        written(tmp_path / side, {"loss.0.debug": tensor(norm)}, level="debug")
-    for level, expected in (("error", 2), ("divergence", 2), ("warning", 1)):
-        sides = str(tmp_path / "a"), str(tmp_path / "b")
-        assert cli.main(["compare", *sides, "-o", str(tmp_path / "out"), "--fail-on", level]) == expected
-
-
 @pytest.mark.parametrize(
     ("target", "golden", "reason"),
     [
@@ -111,14 +97,6 @@ def test_another_argument_dtype_or_shape_without_effect_is_a_warning(
 ) -> None:
     sides = ({"Torch.mul.0.forward": call([tensor(), side], [tensor()])} for side in (target, golden))
     assert judged(compared(tmp_path, *sides)) == [("pass", ()), ("warning", (f"warning: {reason}.",)), ("pass", ())]
-
-
-def test_frameworks_may_name_the_same_type_differently(tmp_path: Path) -> None:
-    heads = {"target": {"framework": "mindspore"}}
-    for mine, theirs in (("Float32", "float32"), ("Int32", "int64"), ("Bool", "bool"), ("BFloat16", "bfloat16")):
-        target = {LINEAR: call([{**mindspore(), "dtype": mine}], [mindspore()])}
-        golden = {LINEAR: call([tensor(dtype=f"torch.{theirs}")], [tensor()])}
-        assert {each for each, _ in judged(compared(tmp_path / mine, target, golden, **heads))} == {"pass"}
 
 
 def test_saved_values_that_differ_are_warnings_as_nobody_can_tell(tmp_path: Path) -> None:

@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 from made_dumps import tensor, tensor_of, write
 
-import probe
 from probe.api import cli
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.errors import DumpFormatError, MsprobeException
 from probe.common.numerics.user_metrics import Algorithm
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.rows.tensor_rows import TensorValues
-from probe.compare.rows.tensor_transforms import load_post_processing
 
 # --- real data is read and measured by several threads; rows, errors and what runs alone
 
@@ -53,14 +50,6 @@ def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
     assert [row.metrics[3] for row in rows] == pytest.approx([0.5 / (i + 1) for i in range(len(rows))], rel=1e-6)
 
 
-def test_an_error_ends_the_work_as_without_threads(tmp_path: Path) -> None:
-    values = TensorValues(written(tmp_path / "a", ARRAYS[:40]), written(tmp_path / "b", ARRAYS[:40]))
-    rows = rows_of(values.target, values.golden)
-    rows[5].target.data_name = "../5.npy"  # type: ignore[union-attr]
-    with pytest.raises(DumpFormatError, match="is not a file name"):
-        list(values.measured(rows))
-
-
 def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
     seen = set()
 
@@ -74,22 +63,6 @@ def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
     )
     list(values.measured(rows_of(values.target, values.golden)))
     assert seen == {threading.get_ident()}
-
-
-def test_tensors_without_elements_have_no_file_and_nothing_to_say(tmp_path: Path) -> None:
-    def dump(folder: Path, shape: list[int]) -> Dump:
-        made = written(folder, [np.ones(3, np.float32)])
-        content = json.loads(Path(made.path).read_text())
-        entry = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": shape}
-        content["data"] = {"Torch.cat.0.forward": {"output": [entry]}}
-        Path(made.path).write_text(json.dumps(content))
-        return probe.read(made.path)
-
-    for shape, notes in (([0], 0), ([4, 0, 2], 0), ([2], 2)):
-        name = "x".join(map(str, shape))
-        values = TensorValues(dump(tmp_path / f"a{name}", shape), dump(tmp_path / f"b{name}", shape))
-        (row,) = values.measured(rows_of(values.target, values.golden))
-        assert len(row.notes) == notes and row.judged
 
 
 # --- tensors that are multiplied by a matrix before they are compared
@@ -137,13 +110,3 @@ def test_a_matrix_that_does_not_fit_leaves_the_tensor(
     options = Options(post_processing=str(tmp_path / "config.yaml"))
     (row,) = compare_dumps(read(side), read(side), options).rows
     assert row.metrics[2] == 0.0 and "is compared as it is" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["[]", "matmul: {}", "left_matmul: 3", "left_matmul: {tensor_map: {}}", "left_matmul: {target_tensor_map: {a: b}}"],
-)
-def test_a_wrong_file_is_an_error_that_names_it(tmp_path: Path, content: str) -> None:
-    (tmp_path / "config.yaml").write_text(content)
-    with pytest.raises(MsprobeException, match=r"config\.yaml: .*expected"):
-        load_post_processing(str(tmp_path / "config.yaml"))

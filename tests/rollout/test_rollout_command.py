@@ -88,18 +88,6 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "'=1+1" in (tmp_path / "out" / "rollout_sequences.csv").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere.npy", "nowhere.npy"], "rollout: nowhere.npy does not exist"),
-        (["a.npy", "b.npy", "--layers", "0"], "'0' is not a number"),
-    ],
-)
-def test_trouble_has_status_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rollout_check", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_dtype_that_nobody_gave_is_said_to_be_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Errors of bfloat16 that are no larger than float16 would explain with as many layers as are assumed.
     random, rows = np.random.default_rng(5), (20, 50)

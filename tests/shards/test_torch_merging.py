@@ -269,24 +269,6 @@ def test_what_one_rank_sends_is_what_its_partner_receives(name: str, rank_pages:
         assert all((rank, call) in seen[partner] for partner in partners)
 
 
-def test_collective_calls_are_linked_over_their_group(rank_pages: dict[str, WrittenPage]) -> None:
-    count = 0
-    for rank, call, detail, partners in linked(rank_pages["both"]):
-        if "send" in call or "recv" in call:
-            continue
-        # Groups of two ranks: 0 and 1, 2 and 3.
-        ((peer, other, text, there),) = partners
-        first = rank // 2 * 2
-        assert (peer, other) == (rank ^ 1, call)
-        assert text == f"{call.split('.')[1]} with ranks {first}, {first + 1}"
-        if "all_reduce" in call:
-            assert value(detail, "output.0") == value(there, "output.0")
-        count += 1
-    assert count > 40
-    comparisons = rank_pages["both"].manifest["comparisons"]
-    assert not any("has no call" in note for each in comparisons for note in each["notes"])
-
-
 # --- ``msprobe compare`` of split runs: the ranks are merged before they are compared
 
 FAULT = "0.decoder.layers.2.mlp.fc1"

@@ -160,14 +160,6 @@ def test_numbers_that_are_copied_or_rounded_once_are_not_flushed(base: str, dtyp
     assert verdict(base, [0.0, 1.0], [held(1e-37, dtype), 1.0], **given).status == "error"
 
 
-def test_what_is_put_in_the_place_of_infinity_is_the_largest_number_of_the_dtype() -> None:
-    largest = 3.4028234663852886e38
-    exact = [np.finfo(np.float64).max, 1.0, -np.finfo(np.float64).max]
-    assert verdict("Torch.nan_to_num", [largest, 1.0, -largest], exact).status == "exact"
-    for wrong in (0.0, 1e38):
-        assert verdict("Torch.nan_to_num", [wrong, 1.0, -largest], exact).status == "error"
-
-
 def test_a_number_that_is_too_large_is_infinite_and_nothing_else() -> None:
     for wrong in (0.0, 65504.0):
         assert verdict("Tensor.to", [wrong, 1.0], [1e5, 1.0], dtype="float16").status == "error"
@@ -178,14 +170,6 @@ def test_a_number_that_is_too_large_is_infinite_and_nothing_else() -> None:
 
 
 # --- what correct kernels may do
-
-
-def test_a_number_that_the_dtype_lacks_is_rounded_by_fmod() -> None:
-    values = np.linspace(0.01, 0.98, 60).astype(np.float32)
-    result, exact = np.fmod(values, np.float32(0.1)), np.fmod(values.astype(np.float64), 0.1)
-    moved = {"moved": lambda unit: unit * np.abs(values), "settings": {"1": 0.1}, "inputs": [values]}
-    assert verdict("Torch.fmod", result, exact, **moved).status == "pass"
-    assert verdict("Torch.fmod", result * 1.01, exact, **moved).status == "error"
 
 
 def test_the_order_of_eigenvalues_is_free_but_nan_is_none() -> None:
@@ -374,7 +358,7 @@ def test_a_product_of_complex_numbers_that_is_too_large_may_be_nan() -> None:
 # --- very many elements
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1 << 10, "suspect"), (1 << 17, "suspect"), (1 << 22, "pass")])
+@pytest.mark.parametrize(("size", "expected"), [(1 << 17, "suspect"), (1 << 22, "pass")])
 def test_the_worst_of_very_many_sums_may_be_farther_off(size: int, expected: str) -> None:
     """The constants stand for tensors of 2^17 elements at most; the largest of n normal errors grows with n."""
     exact = np.ones(size)
@@ -400,15 +384,6 @@ def test_an_overflow_in_a_matrix_may_be_nan_elsewhere_in_its_gradient() -> None:
     result[1, 0, 0] = np.nan
     assert verdict("Torch.det", result, exact, **given).status == "nonfinite", "of the other matrix nothing overflows"
     assert verdict("Torch.exp", result, exact).status == "nonfinite", "it has no part in other elements"
-
-
-def test_an_exponential_of_a_matrix_is_many_products() -> None:
-    exact = np.full((24, 24), 3.0)
-    # Where nothing but the inputs is moved 12 roundings are granted; of 24 x 24 products their root more.
-    result = held(exact * (1 + 30 * 2.0**-24), "float32")
-    assert verdict("Torch.matrix_exp", result, exact, inputs=[normal(24, 24)]).status == "pass"
-    assert verdict("Torch.matrix_exp", result, exact, inputs=[normal(2, 2)]).status == "suspect"
-    assert verdict("Torch.matrix_exp", exact * 1.001, exact, inputs=[normal(24, 24)]).status == "error"
 
 
 # --- dropout is judged by what it promises, whatever was drawn
@@ -484,17 +459,6 @@ def test_channels_are_dropped_whole() -> None:
     alone = kept(1000, 0.5).reshape(10, 20, 5)
     found = dropped(source * alone * 2, source, {"p": 0.5}, **given)
     assert (found.status, found.interpretation) == ("error", "a channel is dropped in part")
-
-
-def test_alpha_dropout_keeps_mean_and_variance() -> None:
-    # Klambauer et al. 2017: a (x d + alpha' (1 - d)) + b with a = (q + alpha'^2 q (1 - q))^-1/2, b = -a (1 - q) alpha'.
-    p, low = 0.25, -1.7580993408473766
-    a = (0.75 + low**2 * 0.75 * 0.25) ** -0.5
-    mask = kept(1000, p)
-    result = a * np.where(mask, SOURCE, low) - a * p * low
-    given: dict[str, Any] = {"base": "Functional.alpha_dropout"}
-    assert dropped(result, SOURCE, {"p": p}, **given).status in ("exact", "pass")
-    assert dropped(a * np.where(mask, SOURCE, 0), SOURCE, {"p": p}, **given).status == "error"
 
 
 def test_nan_from_nowhere() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from probe.common.align.mapping_files import load_api_entries, load_names, write
 from probe.common.align.options import BUILT_IN
 from probe.common.align.row import NAMES_DIFFER
 from probe.common.dump.reading.dump import read
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
@@ -78,12 +77,6 @@ def test_an_api_mapping_may_reorder_and_leave_out(tmp_path: Path) -> None:
     assert pairs == [("input.0", None), ("input.1", "input.0"), ("utput.0", None)]
 
 
-def test_an_api_mapping_needs_a_mindspore_target(tmp_path: Path) -> None:
-    side = dump(tmp_path / "a", ["Torch.sin.0.forward"])
-    with pytest.raises(MsprobeException, match="is for a target of MindSpore"):
-        compared(side, side, api_mapping=BUILT_IN)
-
-
 def test_two_frameworks_match_without_a_file() -> None:
     assert met(compared(CROSS / "target", CROSS / "golden")) == {
         "Cell.fc1.Dense.forward.0": "Module.linear1.Linear.forward.0",
@@ -95,15 +88,6 @@ def test_two_frameworks_match_without_a_file() -> None:
         "Functional.tanh.0.forward": "Torch.tanh.0.forward",
         "Tensor.sum.0.forward": "Tensor.sum.0.forward",
     }
-
-
-@pytest.mark.parametrize("content", ["[1, 2]", "a: 1", "a: {b: c}", "a: [", "- a", "\0"])
-def test_a_wrong_mapping_file_is_an_error_that_names_it(tmp_path: Path, content: str) -> None:
-    (tmp_path / "map.yaml").write_text(content)
-    with pytest.raises(MsprobeException, match=r"map\.yaml"):
-        load_names(str(tmp_path / "map.yaml"))
-    with pytest.raises(FileCheckException, match=r"none\.yaml"):
-        load_names(str(tmp_path / "none.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -252,37 +236,6 @@ def test_names_that_yaml_would_read_otherwise_are_quoted(tmp_path: Path) -> None
 VALUE = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0, "Mean": 1.0,
          "Norm": 1.4142}  # fmt: skip
 RECORDS = {"Functional.relu.0.forward": {"input_args": [VALUE], "input_kwargs": {}, "output": [VALUE]}}
-MERGED = ["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"]
-
-
-def made(run: Path, ranks: int) -> Path:
-    """A run with records of two ranks, and with folders of `ranks` ranks."""
-    for rank in range(ranks):
-        folder = run / "step0" / f"rank{rank}"
-        folder.mkdir(parents=True)
-        if rank < 2:
-            written(folder, RECORDS, None)
-    return run
-
-
-@pytest.mark.parametrize("golden_ranks", [2, 3])
-@pytest.mark.parametrize(
-    "command",
-    [["show"], ["overflow_check", "-i"], ["graph_visualize", "-tp"], ["compare"], ["graph_visualize"],
-     ["compare", *MERGED], ["graph_visualize", *MERGED]],
-    ids=" ".join,
-)  # fmt: skip
-def test_is_named_in_a_warning_and_left_out(
-    command: Sequence[str], golden_ranks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, golden = made(tmp_path / "run", 3), made(tmp_path / "golden", golden_ranks)
-    takes_two = command[0] in ("compare", "graph_visualize") and command[-1] != "-tp"
-    paths = ["-tp", str(run), "-gp", str(golden)] if takes_two else [str(run)]
-    output = [] if command[0] == "show" else ["-o", str(tmp_path / "out")]
-    assert main([*command, *paths, *output]) == 0
-    said = capsys.readouterr().err
-    assert f"{run}/step0: no records were found of rank2." in said
-    assert "msprobe" not in said and "dump.journal" not in said
 
 
 @pytest.mark.parametrize("command", ["compare", "graph_visualize"])
@@ -298,17 +251,3 @@ def test_runs_whose_ranks_have_no_records_in_common_are_refused(
     paths = ["-tp", str(tmp_path / "run"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "out")]
     assert main([command, *paths]) == 2
     assert "have no rank in common of which both hold records" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("has_golden", [True, False])
-def test_a_comparison_that_graph_visualize_cannot_make_is_named_once(
-    has_golden: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = made(tmp_path / "run", 2)
-    damaged = run / "step0" / "rank1" / "dump.json"
-    damaged.write_text('{"data": 3}', encoding="utf-8")
-    golden = ["-gp", str(run)] if has_golden else []
-    assert main(["graph_visualize", "-tp", str(run), *golden, "-o", str(tmp_path / "out")]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
-    assert line.count(str(damaged.parent)) == 1
-    assert ("step0 rank1 is left out: " in line) if has_golden else line.endswith(". It is left out.")

@@ -152,26 +152,6 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
     assert {mode(path) for path in folder.iterdir()} == {0o640}
 
 
-def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
-    source = tmp_path / "train.py"
-    source.write_text("one\ntwo\n")
-
-    def put(writer: JournalWriter) -> None:
-        # Two places in one line, the same place again, another line, and a stack without any source.
-        tree: StackTree[Frame] = StackTree()
-        tree.add(0, -1, ("<string>", 5, "g"))
-        for number, line in enumerate([1, 1, 2], 1):
-            tree.add(number, 0, (str(source), line, "f"))
-        for n, stack in enumerate([3, 1, 2, 1, 0, -1]):
-            writer.stack(stack, tree)
-            record(writer, f"r{n}", n, stack)
-
-    stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
-    assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
-    assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
-    assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
-
-
 def test_stacks_that_are_too_long_are_cut_and_share_one_entry(tmp_path: Path) -> None:
     source = tmp_path / "train.py"
     source.write_text("start()\nx = self.next(x)\nx = relu(x)\n")
@@ -196,35 +176,6 @@ def test_stacks_that_are_too_long_are_cut_and_share_one_entry(tmp_path: Path) ->
     assert sum(map(len, texts.values())) < 500_000
     journal = tmp_path / JOURNAL_FILE
     assert journal.stat().st_size < 250 * depth, "each frame once"
-
-
-@pytest.mark.parametrize(("level", "full"), [("L0", True), ("L1", False), ("mix", True)])
-def test_tree_is_empty_at_l1_only(tmp_path: Path, level: str, full: bool) -> None:
-    texts = make(tmp_path, header(level), lambda writer: record(writer, "r", 0, -1, "parent"))
-    assert texts["construct.json"] == (json.dumps({"r": "parent"}, indent=1) if full else "{}")
-    assert list(json.loads(texts["dump.json"])["data"]) == ["r"] and texts["stack.json"] == "{}"
-
-
-@pytest.mark.parametrize(
-    ("head", "names"),
-    [
-        (header("mix"), ["construct.json", "dump.json", "stack.json"]),
-        (header("L1"), ["construct.json", "dump.json", "stack.json"]),
-        (header("mix", extra_info=False), ["dump.json"]),
-        (header("debug", dump_data_dir="d"), ["debug.json"]),
-    ],
-)
-def test_skeleton_and_an_empty_journal_give_the_same_files(tmp_path: Path, head: Header, names: list[str]) -> None:
-    (tmp_path / "skeleton").mkdir()
-    json_files.skeleton(str(tmp_path / "skeleton"), head)
-    first = {path.name: path.read_text() for path in sorted((tmp_path / "skeleton").iterdir())}
-    (tmp_path / "journal").mkdir()
-    assert list(first) == names and first == make(tmp_path / "journal", head, lambda writer: None)
-    content = json.loads(first["debug.json" if head.level == "debug" else "dump.json"])
-    assert content == {
-        "task": "statistics", "level": head.level, "framework": "pytorch", "dump_data_dir": head.dump_data_dir,
-        "data": {},
-    }  # fmt: skip
 
 
 def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from probe.common.dump import naming
 from probe.common.dump.naming import ParsedName
-from probe.common.dump.stack_text import ParsedFrame, is_same_line, parse_frame, users_line
+from probe.common.dump.stack_text import ParsedFrame, parse_frame
 
 # --- names of records are taken apart as they were put together, and make file names that stay in their folder
 
@@ -173,19 +173,3 @@ def test_a_frame_has_a_path_a_line_a_function_and_its_source(text: str, expected
     found = parse_frame(text)
     assert isinstance(found, ParsedFrame) and found[:4] == expected
     assert text[found.start : found.start + len(found.path)] == found.path
-
-
-def test_one_line_in_two_folders_is_the_same() -> None:
-    one, other = (f"File {folder}/train.py, line 3, in f, \n g( x)" for folder in ("/a", "C:\\b"))
-    assert is_same_line(one, other.replace("/train", "\\train"))
-    assert not is_same_line(one, one.replace("line 3", "line 4")) and not is_same_line(one, "no frame")
-    assert is_same_line("no frame", "no frame")
-
-
-def test_the_users_line_is_outside_of_the_framework() -> None:
-    stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
-    assert users_line(stack) == stack[1]
-    assert users_line(stack[:1]) == stack[0]
-    # A model library beside the framework, in an environment that is called like it.
-    library = ["File /envs/torch/lib/python3.11/site-packages/transformers/models/llama.py, line 65, in forward, x"]
-    assert users_line([*stack[:1], *library, *stack[1:]]) == library[0]

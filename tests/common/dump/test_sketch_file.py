@@ -113,13 +113,6 @@ def test_a_killed_run_recovers_its_sketches(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, made(killed)[name])
 
 
-def test_a_dump_without_sketches_has_no_file_and_removes_a_stale_one(tmp_path: Path) -> None:
-    (tmp_path / SKETCH_FILE).write_bytes(b"of an earlier run")
-    journal(tmp_path, sketched=False, names=NAMES[:1])
-    json_files.skeleton(str(tmp_path), Header("statistics", "L1", "pytorch", None))
-    assert not (tmp_path / SKETCH_FILE).exists()
-
-
 def _npy(descr: str, shape: str, data: bytes = b"") -> bytes:
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"

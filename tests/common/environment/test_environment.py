@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from probe.common.environment import secrets
-from probe.common.environment.command import named
 from probe.common.environment.differences import differences
-from probe.common.environment.environment_file import product_roundoff
 from probe.common.environment.modules import Buffer, ModuleSettings, folded, settings_at
 
 # --- the command line of a run as it is recorded, and what differs between two of them
@@ -59,14 +57,6 @@ def test_it_is_recorded_as_it_was_typed_without_secrets_and_folders(tmp_path: Pa
     assert printed(tmp_path, "-m", "package", "--lr", "1") == ["python", "-m", "package", "--lr", "1"]
     assert printed(tmp_path, "-c", PRINT, PLANTED) == ["python", "-c", PLANTED]
     assert printed(tmp_path, "-c", f"import sys; sys.argv = None; {PRINT}") == []
-
-
-def test_words_have_the_names_of_their_arguments() -> None:
-    command = words_of("python -m train --lr 0.1 --betas 0.9 0.95 --amp --x=1 trainer.steps=3 data --amp")
-    assert named(command) == {
-        "program": "-m train", "--lr": "0.1", "--betas": ["0.9", "0.95"], "--amp": True, "--x": "1",
-        "trainer.steps": "3", "argument 1": "data",
-    }  # fmt: skip
 
 
 def of(command: str, **more: Any) -> dict[str, Any]:
@@ -124,14 +114,6 @@ def test_one_seed_for_all_generators_is_one_difference() -> None:
         "PYTHONHASHSEED 1 (golden: not there)",
     ]
     assert texts(seeds={"torch": 2, "numpy": 5, "python": 2}) == ["seed of numpy 5 (golden: 2)"]
-
-
-def test_a_state_that_differs_is_named_where_the_seed_does_not() -> None:
-    (text,) = texts(random_states={"torch": "cc", "numpy": "bb"})
-    assert text.startswith("random state of torch, from the same seed,")
-    assert texts(random_states={"torch": "cc", "numpy": "bb"}, seeds={"torch": 1, "numpy": 2, "python": 2}) == [
-        "seed of torch 1 (golden: 2)"
-    ]
 
 
 def test_a_seed_that_a_framework_drew_is_not_set_and_does_not_lead() -> None:
@@ -208,13 +190,6 @@ def test_what_is_too_much_is_left_out_and_counted() -> None:
     assert all(modules[name] == settings for name, settings in kept.items())
 
 
-def test_each_step_has_the_models_that_were_started_last() -> None:
-    tables = [folded(2, {"Module.norm.Norm": norm(1.0)}), folded(5, {"Module.norm.Norm": norm(2.0)})]
-    found = {step: back(*tables, step=step).get("Module.norm.Norm") for step in (1, 2, 4, 5, 9, None)}
-    assert found == {1: None, 2: norm(1.0), 4: norm(1.0), 5: norm(2.0), 9: norm(2.0), None: None}
-    assert back(tables[0], step=None) == {"Module.norm.Norm": norm(1.0)}
-
-
 @pytest.mark.parametrize(
     "modules",
     [
@@ -231,16 +206,6 @@ def test_a_damaged_file_says_nothing(modules: Any) -> None:
 
 
 # --- the rounding of matrix products that switches of an environment allow
-
-
-def test_the_roundoff_is_that_of_the_coarser_run() -> None:
-    def environment(**switches: Any) -> dict[str, Any]:
-        return {"switches": {"matmul_tf32": False, "float32_matmul_precision": "highest", **switches}}
-
-    assert product_roundoff([environment(), None, {"switches": 3}, {}]) == 0.0
-    assert product_roundoff([environment(), environment(matmul_tf32=True)]) == 2.0**-11
-    assert product_roundoff([environment(float32_matmul_precision="high"), None]) == 2.0**-11
-    assert product_roundoff([environment(float32_matmul_precision="medium")]) == 2.0**-8
 
 
 # --- the filter of variables, settings and lines of code

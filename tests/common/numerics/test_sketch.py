@@ -82,7 +82,7 @@ class TestDefinition:
 
 
 class TestPromises:
-    @pytest.mark.sampled(least=4, each=False)
+    @pytest.mark.sampled(least=3, each=False)
     @pytest.mark.parametrize("structure", STRUCTURES)
     def test_difference_is_estimated_within_30_percent_in_99_of_100_draws(self, structure: str) -> None:
         changed, draws = STRUCTURES[structure], np.random.default_rng(SEED)
@@ -109,11 +109,11 @@ class TestPromises:
 
     def test_interval_holds_the_distance_in_99_of_100_draws(self) -> None:
         draws, inside = np.random.default_rng(SEED), 0
-        for _ in range(400):
+        for _ in range(100):
             values, change = draws.standard_normal(3000), draws.standard_normal(3000)
             found = distance(sketch(values + change), sketch(values))
             inside += found.low <= float(np.linalg.norm(change)) <= found.high
-        assert inside >= 390, f"seed {SEED}"
+        assert inside >= 97, f"seed {SEED}"
 
 
 class TestExcluded:

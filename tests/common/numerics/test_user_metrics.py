@@ -14,7 +14,6 @@ from runs import rows, two_runs, write
 from scripts import CHECKOUT
 
 from probe.api import cli
-from probe.common.numerics.values import as_measured
 from probe.compare.output import tables
 
 MEAN = """
@@ -117,24 +116,6 @@ def test_a_metric_is_not_asked_where_nothing_can_be_measured(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("target", "golden", "n", "b"),
-    [
-        # Dimensions of size 1 go, the wider type is taken, and at least float32.
-        (np.ones((1, 2, 3), np.float16), np.ones((2, 3), np.float64), np.ones((2, 3)), np.ones((2, 3))),
-        (np.arange(3, dtype=np.int64), np.arange(3, dtype=np.int8), np.arange(3, dtype="f4"), np.arange(3, dtype="f4")),
-        # What is not finite on both sides is no difference.
-        (np.array([np.nan, 2], "f4"), np.array([np.nan, 3], "f4"), np.array([0, 2], "f4"), np.array([0, 3], "f4")),
-        (np.array([1 + 2j]), np.array([3 - 4j]), np.array([1.0, 2.0]), np.array([3.0, -4.0])),
-        (np.array([1 + 2j, 5j]), np.array([3, 4]), np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 0], [4, 0]])),
-    ],
-)
-def test_what_a_metric_gets(target: np.ndarray, golden: np.ndarray, n: np.ndarray, b: np.ndarray) -> None:
-    for found, expected in zip(as_measured(target, golden), (n, b)):
-        assert found.dtype == expected.dtype and found.shape == expected.shape
-        assert np.array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
     ("source", "said"),
     [
         ("x = \n", "cannot be loaded: SyntaxError"),
@@ -174,6 +155,7 @@ def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest
     assert "metrics of --algorithms are not used" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("more", [(), ("--xlsx",)])
 def test_it_works_in_other_processes_and_in_merged_tables(tmp_path: Path, more: tuple[str, ...]) -> None:
     openpyxl = pytest.importorskip("openpyxl")

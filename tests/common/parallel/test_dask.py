@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -47,7 +46,6 @@ import os
 def column_name(): return "Process"
 def compare(n_value, b_value): return os.getpid()
 """
-FAILS = "def column_name(): return 'Mine'\ndef compare(n_value, b_value): return 1 // 0\n"
 
 
 REFUSED = pytest.mark.sampled(least=1, each=False, group="clusters that are refused")
@@ -101,21 +99,6 @@ def test_the_work_is_done_by_the_workers_even_of_one_pair(tmp_path: Path, cluste
     (table,) = (tmp_path / "out").iterdir()
     worker = int(rows(table)[0]["Process"])
     assert worker != os.getpid() and os.path.exists(f"/proc/{worker}")
-
-
-def test_paths_may_be_relative_and_lines_come_back_in_order(
-    tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    two_runs(tmp_path, [f"step{n}/rank0" for n in range(4)], real_data=True)
-    monkeypatch.chdir(tmp_path)
-    more = ("--dask", cluster, "--algorithms", metric(Path(), FAILS), "-tensor_log", "--json")
-    assert compare(Path("target"), Path("golden"), Path("out"), *more) == 0
-    said = capsys.readouterr()
-    assert [summary["step"] for summary in json.loads(said.out)] == ["step0", "step1", "step2", "step3"]
-    errors = [float(text.partition(",")[0]) for text in said.err.split("MaxRelativeErr ")[1:]]
-    assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(4)])
-    assert said.err.count("'Mine' failed") == 1
-    assert len(list((tmp_path / "out").glob("step*/*.csv"))) == 4
 
 
 def test_a_pair_that_kills_its_workers_costs_itself_only(

@@ -54,15 +54,6 @@ def test_numbers_among_other_cells(rows: list[tuple[Any, ...]]) -> None:
     assert written(Cells(rows, numbers=True)) == by_the_library([(LEFT, *row) for row in rows])
 
 
-@given(rows_of(st.floats(allow_nan=False, allow_infinity=False) | st.just(0) | texts))
-def test_numbers_with_a_unit(rows: list[tuple[Any, ...]]) -> None:
-    def show(row: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(f"{cell}%" if type(cell) is float else cell for cell in row)
-
-    part = Cells(rows, show, numbers=True, unit="%")
-    assert written(part) == by_the_library([(LEFT, *show(row)) for row in rows])
-
-
 def all_sizes() -> list[float]:
     """The powers of two and of ten with their neighbours, where rules of rounding and forms of writing change."""
     middle = [2.0**k for k in range(-1074, 1024)] + [float(f"1e{k}") for k in range(-323, 309)]
@@ -115,11 +106,6 @@ def test_the_header_stays_in_sight_and_can_be_filtered(tmp_path: Path) -> None:
     assert [tuple(cell or "" for cell in row) for row in page.iter_rows(values_only=True)] == ROWS
 
 
-def test_columns_are_as_wide_as_their_cells_and_not_wider_than_a_screen(tmp_path: Path) -> None:
-    widths = page_of(tmp_path / "book.xlsx", Sheet("one", ROWS)).column_dimensions
-    assert widths["A"].width == 60 and 8 <= widths["B"].width < 12
-
-
 def test_rows_are_coloured_by_their_result_and_stacks_are_folded(tmp_path: Path) -> None:
     page = page_of(tmp_path / "book.xlsx", Sheet("one", ROWS, "Result", ("Stack",)))
     rules = {
@@ -130,8 +116,3 @@ def test_rows_are_coloured_by_their_result_and_stacks_are_folded(tmp_path: Path)
     }
     assert rules == {'$B2="error"': "FFC7CE", '$B2="warning"': "FFEB9C"}
     assert page.column_dimensions["C"].hidden and not page.column_dimensions["A"].hidden
-
-
-def test_a_table_without_rows_is_a_sheet_too(tmp_path: Path) -> None:
-    page = page_of(tmp_path / "book.xlsx", Sheet("empty", [("Name", "Result")], "Result"))
-    assert [cell.value for cell in page[1]] == ["Name", "Result"]

@@ -56,24 +56,6 @@ def test_the_first_lines_say_where_two_runs_diverge_and_what_is_wrong(
     assert counts < 10 and f"  table: {table}" in said
 
 
-@pytest.mark.parametrize(
-    ("case", "level", "status"),
-    [
-        ("identical_stat", "warning", 0),
-        ("perturbed_weights_stat", "never", 0),
-        ("perturbed_weights_stat", "error", 1),
-        ("identical_stat", "divergence", 0),
-        ("perturbed_weights_stat", "divergence", 1),
-        ("multi_rank", "warning", 1),
-    ],
-)
-def test_the_exit_status_can_say_that_runs_differ(tmp_path: Path, case: str, level: str, status: int) -> None:
-    if case == "multi_rank":
-        assert ranks(tmp_path, "--fail-on", level) == status
-    else:
-        assert compare(case, tmp_path, "--fail-on", level) == status
-
-
 def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ranks(tmp_path, "--json") == 0
     first, second = json.loads(capsys.readouterr().out)
@@ -157,22 +139,6 @@ def test_how_calls_were_paired_is_told(tmp_path: Path) -> None:
 
 
 # --- what is said of the data of two runs: the batch of the first call, and no gradient
-
-NAME = "Cell.head.Dense.{}.0"
-
-
-@pytest.mark.parametrize(
-    ("direction", "expected"),
-    [("forward", ["first batch differs: other data, or another order of the data"]), ("backward", [])],
-)
-def test_a_gradient_is_no_batch(direction: str, expected: list[str], tmp_path: Path) -> None:
-    dumps = []
-    for side, norm in (("target", 1.0), ("golden", 2.0)):
-        given = tensor(norm, -norm, 0.1, norm, (4, 8), "Float32")
-        name = NAME.format(direction)
-        dumps.append(written(tmp_path / side / "step0" / "rank0", {name: call([given], [given])}, {name: None}))
-        write(str(tmp_path / side), "rank0", {"framework": "mindspore"})
-    assert [each.text for each in outside_of(compare_dumps(*dumps))] == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import divergence_runs
 import numpy as np
 import pytest
 from divergence_runs import Run, W, X, call, chain, tensor, whole, write
@@ -74,16 +73,6 @@ def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_pa
     assert answers == ["cannot_tell", "none"]
 
 
-def test_what_a_call_keeps_for_the_next_step_cannot_be_told_from_this_one(tmp_path: Path) -> None:
-    def run(momentum: float) -> Run:
-        record = call([tensor(X), tensor(W[0]), tensor(W[1])], tensor(np.tanh(X)))
-        record["input_kwargs"] = {"momentum": {"type": "float", "value": momentum}}
-        return {**chain(), "Functional.batch_norm.0.forward": record}
-
-    found = summary(tmp_path, run(0.2), run(0.1))
-    assert found.answer == "cannot_tell" and "momentum" in found.why
-
-
 def test_a_layer_with_parameters_on_one_side_is_without_effect_where_the_module_around_it_agrees(
     tmp_path: Path,
 ) -> None:
@@ -97,20 +86,6 @@ def test_a_layer_with_parameters_on_one_side_is_without_effect_where_the_module_
     assert found.without_effect[-1].shows_from is not None
     nowhere = summary(tmp_path / "alone", {**more, **target}, golden, (tree, other))
     assert nowhere.answer == "cannot_tell" and "none of these shows or excludes one" in nowhere.why
-
-
-@pytest.mark.parametrize(("scale", "expected"), [(1.0, "none"), (1.01, "cannot_tell")])
-def test_a_layer_on_one_side_is_without_effect_where_the_other_side_has_its_result_elsewhere(
-    tmp_path: Path, scale: float, expected: str
-) -> None:
-    """Nothing around it is compared, and nothing takes its result."""
-    data, tree = layers()
-    result = np.tanh(X @ W)
-    alone, elsewhere = "Module.pool.Linear.forward.0", "Functional.pooled.0.forward"
-    target = {**data, alone: call([tensor(X)], tensor(result), weight=tensor(W))}
-    golden = {**data, elsewhere: call([tensor(X)], tensor(np.float32(scale) * result))}
-    found = summary(tmp_path, target, golden, ({**tree, alone: None}, {**tree, elsewhere: None}))
-    assert found.answer == expected
 
 
 # --- what a divergence has reached
@@ -157,19 +132,6 @@ def test_what_arrives_by_a_communication_follows_the_rank_that_sent_it(tmp_path:
     found = Followers().add_step([sender, receiver])
     assert [each.answer for each in found] == ["divergence", "cannot_tell"]
     assert found[1].follows == Origin("step0", "rank0")
-
-
-def test_other_data_of_a_step_that_follows_is_still_a_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    followers = Followers()
-    followers.add_step([of_step(tmp_path, "step0", carried=SAME, is_bad=True)])
-    golden = chain()
-    monkeypatch.setattr(divergence_runs, "X", X * 2)
-    later = replace(summary(tmp_path / "later", chain(), golden), step="step1", label="rank0", carried=APART_LATER)
-    assert later.divergence is not None and ".input." in later.divergence.first.item
-    (found,) = followers.add_step([later])
-    assert found.divergence is None and "input.0" in found.with_effect[-1].reason
 
 
 # --- how much was compared stands in the first line, so that silence about little is not taken for agreement

@@ -30,7 +30,7 @@ from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.output import summary_text
-from probe.compare.output.summary import fails, first_of, is_unjudged, summarise
+from probe.compare.output.summary import fails, is_unjudged, summarise
 from probe.compare.result import ComparisonResult
 
 # --- the first call that its inputs and rounding do not explain, in runs whose arithmetic numpy does
@@ -69,15 +69,6 @@ def test_a_wrong_constant_is_named_where_not_all_statistics_were_taken(tmp_path:
     assert compared(tmp_path / "same", right, right) is None
 
 
-def test_a_second_fault_is_the_next_suspect(tmp_path: Path) -> None:
-    faulty = chain(constant=1 + 1e-4, at=2)
-    later = "Torch.tanh.4.forward"
-    faulty[later]["output"] = [tensor(X * 5)]
-    divergence = compared(tmp_path, faulty, chain(np.float64))
-    assert named(divergence) == "Functional.linear.2.forward"
-    assert divergence is not None and divergence.suspects[0].record == later
-
-
 def test_nan_is_named_where_it_begins_on_either_side(tmp_path: Path) -> None:
     faulty, clean = chain(nan=3), chain(np.float64)
     assert named(compared(tmp_path / "1", faulty, clean)) == "Functional.linear.3.forward"
@@ -109,20 +100,6 @@ def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp
         np.save(data / "a.npy", order)
         runs.append(read(tmp_path / side))
     assert named(compare_dumps(*runs).divergence) == "Torch.argsort.0.forward"
-
-
-def test_a_parameter_that_a_function_is_given_has_its_name_in_the_model(tmp_path: Path) -> None:
-    function, module = "Functional.linear.0.forward", "Module.blocks.2.up.Linear.forward.0"
-    runs = [
-        {
-            function: call([tensor(X), tensor(W * size)], tensor(X * size)),
-            module: call([tensor(X)], tensor(X * size), weight=tensor(W * size)),
-        }
-        for size in (2, 1)
-    ]
-    divergence = compared(tmp_path, *runs, {function: module})
-    assert divergence is not None and divergence.record in (function, module)
-    assert divergence.first.reason == "parameter blocks.2.up.weight differs by 5.0e-01 of its size already"
 
 
 def test_a_wrong_gradient_between_modules_is_not_explained_by_what_is_computed_from_it(tmp_path: Path) -> None:
@@ -177,31 +154,6 @@ def test_runs_that_have_nothing_in_common_are_not_the_same(tmp_path: Path) -> No
         (line, _), *_ = summary_text.headline([summary])
         assert line == "cannot be told: no record of one dump matches a record of the other"
         assert is_unjudged([summary]) and not fails([summary], "divergence")
-
-
-def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_path: Path) -> None:
-    reduce = "Distributed.all_reduce.0.forward"
-    clean = {**chain(calls=1), reduce: call([tensor(X)], tensor(X))}
-    ranks = [
-        {reduce: call([tensor(X)], tensor(X * 2))},
-        {**chain(constant=2, at=0, calls=1), reduce: call([tensor(X)], tensor(X * 2))},
-    ]
-    summaries = []
-    for number, target in enumerate(ranks):
-        golden = {name: clean[name] for name in target}
-        folder = tmp_path / f"rank{number}"
-        write(folder / "target", target)
-        write(folder / "golden", golden)
-        result = compare_dumps(read(folder / "target"), read(folder / "golden"))
-        result.label = folder.name
-        summaries.append(summarise(result))
-    assert [summary.divergence.record for summary in summaries if summary.divergence] == [
-        reduce,
-        "Functional.linear.0.forward",
-    ]
-    first = first_of(summaries)
-    assert first is not None and first.label == "rank1"
-    assert summary_text.headline(summaries)[0][0] == "first divergence: rank 1: Functional.linear.0.forward"
 
 
 # --- differences that inputs and rounding explain are no divergence, in runs whose arithmetic numpy does

@@ -41,13 +41,14 @@ def _lines_of_records(content: bytes) -> list[tuple[bytes, bool]]:
     return found
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("layout", ["lines", "one line"])
 def test_wherever_a_file_is_cut_the_first_whole_records_are_read_or_it_is_refused(tmp_path: Path, layout: str) -> None:
     parsed = json.loads((LLAMA / "dump.json").read_bytes())
     content = json.dumps(parsed, indent=1 if layout == "lines" else None).encode()
     path = tmp_path / "dump.json"
     random_numbers = random.Random(19)
-    places = [random_numbers.randrange(len(content)) for _ in range(100)]
+    places = [random_numbers.randrange(len(content)) for _ in range(40)]
     places += [random_numbers.randrange(2000) for _ in range(20)] + list(range(len(content) - 12, len(content)))
     seen = set()
     for place in places:
@@ -70,7 +71,7 @@ def test_wherever_a_file_is_cut_the_first_whole_records_are_read_or_it_is_refuse
                 json.JSONDecoder().raw_decode(rest.decode(errors="replace").lstrip())
         if layout == "lines":
             assert whole(content[:place]) == NAMES[: len(dump)]
-    assert len(seen) > 50
+    assert len(seen) > 25
 
 
 @pytest.mark.parametrize("name", ["construct.json", "stack.json"])
@@ -108,18 +109,6 @@ def test_compare_says_where_the_file_is_cut(short: Path, tmp_path: Path, capsys:
     last = NAMES[records - 1]
     assert f"the target is cut off at byte {size}; it ends at {last}; the golden run has {more} more records" in said
     assert "no divergence in what both runs have" in said
-
-
-def test_graphs_say_so_in_the_terminal_too(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    size, records = (short / "dump.json").stat().st_size, len(read(short))
-    out = ["-o", str(tmp_path / "out")]
-    assert cli.main(["graph_visualize", "-tp", str(short), "-gp", str(LLAMA), *out]) == 0
-    assert f"  the target is cut off at byte {size}; it ends at {NAMES[records - 1]}" in capsys.readouterr().out
-    assert cli.main(["graph_visualize", "-tp", str(short), *out]) == 0
-    sentence = f"dump.json is cut off at byte {size} of which {records} records were read"
-    assert sentence in capsys.readouterr().out
-    for page in (tmp_path / "out").glob("*.html"):
-        assert sentence in page.read_text(encoding="utf-8")
 
 
 def test_show_and_overflow_check_read_it(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

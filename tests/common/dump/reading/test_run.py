@@ -18,8 +18,8 @@ from probe.common.dump import processes, schema
 from probe.common.dump.layout import PROCESS_FILE
 from probe.common.dump.processes import RunProcess
 from probe.common.dump.reading.call_tree import CallTree
-from probe.common.dump.reading.runs import folders_of_run, processes_of
-from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+from probe.common.dump.reading.runs import processes_of
+from probe.common.errors import MsprobeException
 
 # --- `probe.read` of runs and steps, and what can be asked of their dumps
 
@@ -74,13 +74,6 @@ def test_a_dump_that_is_not_there_is_named_with_those_that_are(run: Path) -> Non
         found[5, 0]
 
 
-def test_a_folder_without_a_dump_says_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "step0" / "rank0").mkdir(parents=True)
-    with pytest.raises(FileCheckException, match=r"holds no dump; give .*\. It holds logs, step0\.$"):
-        probe.read(tmp_path)
-
-
 def test_of_several_processes_without_rank_the_last_that_wrote_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,16 +115,6 @@ def test_a_frame_has_a_row_for_each_item(run: Path, library: str) -> None:
     assert str(frame["rank"].dtype) == "Int64" and str(frame["norm"].dtype).lower() == "float64"
     # A plain value has no statistics; what is unknown is missing and not NaN in a column of whole numbers.
     assert (frame["max"].is_null() if library == "polars" else frame["max"].isna())[1]
-
-
-def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
-        probe.read(run).to_frame()
-    with pytest.raises(MissingDependency, match="pip install pandas"):
-        probe.read(run).to_frame("pandas")
-    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
-        probe.read(run).to_frame("numpy")
 
 
 def test_the_tree_knows_what_is_inside_of_what() -> None:
@@ -258,14 +241,3 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(processes, "_present", None)
     processes.write(str(tmp_path), program)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_folders_below_a_process_are_found_in_all_steps(tmp_path: Path) -> None:
-    several = (("proc1", "a", ()), ("proc2", "a", (5,)), ("rank0", "a", (5, 1)), ("proc3", "b", (5,)))
-    for step in (0, 10):
-        for name, run, order in several:
-            folder(tmp_path / f"step{step}", name, run, order)
-    found = [(step, each.name) for step, each in folders_of_run(str(tmp_path), RunProcess("a"))]
-    assert sorted(found) == [(0, "proc2"), (0, "rank0"), (10, "proc2"), (10, "rank0")]
-    assert [each.name for _, each in folders_of_run(str(tmp_path), RunProcess("a", (5,)))] == ["rank0", "rank0"]
-    assert list(folders_of_run(str(tmp_path / "missing"), RunProcess("a"))) == []
