@@ -14,6 +14,7 @@ from made_checkpoints import Weights, bfloat16_bits, llama, write_safetensors
 
 import probe
 from probe.api import cli
+from probe.checkpoint.output.text import lines
 from probe.checkpoint.report import Parameter, Report
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -388,3 +389,20 @@ def test_complex_numbers_are_compared_with_complex_ones_alone(tmp_path: Path, go
     np.savez(tmp_path / "b.npz", **{name: draw(size=(4, 4)).astype(golden) for name in names})
     for one, other in (("a", "b"), ("b", "a")):
         assert cli.main(["ckpt_compare", str(tmp_path / f"{one}.npz"), str(tmp_path / f"{other}.npz")]) == 1
+
+
+def test_pairs_by_values_are_no_other_storage(tmp_path: Path, weights: Weights) -> None:
+    other = renamed(weights)
+    report = compared(tmp_path, weights, other)
+    assert re.search(r"; some were paired by [^;()]*(\([^()]*\))?$", report.why) and "stored" not in report.why
+    text = [line for line, _ in lines(report)]
+    assert any(re.search(r"paired by values \(confidence 1.00\); the same for \d+ others$", line) for line in text)
+    report = compared(tmp_path, weights, renamed(turned(weights)))
+    assert re.search(r"; some are stored in another way \(transposed\)$", report.why)
+
+
+def test_rows_that_one_side_has_more_are_told(tmp_path: Path, weights: Weights) -> None:
+    name = "model.embed_tokens.weight"
+    more = np.concatenate([weights[name], weights[name][:1] * 3])
+    (row,) = bad(compared(tmp_path, {**weights, name: more}, weights))
+    assert row.verdict == "shape" and row.how.startswith("has 1 row more; the first 24 rows are identical")

@@ -265,3 +265,9 @@ def test_a_pickle_that_would_take_forever_or_is_no_sense_is_refused(data: bytes,
     with pytest.raises(MsprobeException, match=reason) as raised:
         open_checkpoint(str(archive(tmp_path, data)))
     assert "model.pt" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_tensor_of_unknown_making_is_refused(tmp_path: Path) -> None:
+    data = b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_sparse_tensor\n)Rs."
+    with pytest.raises(MsprobeException, match="_rebuild_sparse_tensor"):
+        open_checkpoint(str(archive(tmp_path, data)))

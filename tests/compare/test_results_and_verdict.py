@@ -11,7 +11,7 @@ from typing import Any
 
 import made_dumps
 import pytest
-from made_dumps import call, plain, written
+from made_dumps import call, written
 
 import probe
 from probe.common.align.dump_pairs import locate
@@ -82,21 +82,6 @@ def test_rows_are_errors_where_the_runs_diverge_and_nowhere_else(dumps_of: Dumps
             assert levels <= allowed[row.result] and (row.result == "pass" or row.result in levels), row
             if row.result == "pass" and row.explained is not None and not found:
                 assert (row.relative_difference or 0.0) <= row.explained, row
-
-
-@pytest.mark.parametrize(
-    ("target", "golden", "reason"),
-    [
-        (plain(2.0), plain(1.0), "input.1 is 2.0 and in the golden run 1.0"),
-        (tensor(dtype="torch.int32"), tensor(dtype="torch.int64"), "input.1 is int32 and in the golden run int64"),
-        (tensor(shape=[4, 1]), tensor(shape=[2, 2]), "input.1 has shape [4, 1] and in the golden run [2, 2]"),
-    ],
-)
-def test_another_argument_dtype_or_shape_without_effect_is_a_warning(
-    tmp_path: Path, target: Any, golden: Any, reason: str
-) -> None:
-    sides = ({"Torch.mul.0.forward": call([tensor(), side], [tensor()])} for side in (target, golden))
-    assert judged(compared(tmp_path, *sides)) == [("pass", ()), ("warning", (f"warning: {reason}.",)), ("pass", ())]
 
 
 def test_saved_values_that_differ_are_warnings_as_nobody_can_tell(tmp_path: Path) -> None:

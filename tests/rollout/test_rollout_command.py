@@ -252,3 +252,15 @@ def test_damaged_files_are_refused(name: str, content: bytes, tmp_path: Path) ->
     with pytest.raises(MsprobeException) as caught:
         probe.rollout_check(str(tmp_path / name), VALUES)
     assert name in str(caught.value)
+
+
+def test_flat_tokens_with_the_ids_of_their_sequences() -> None:
+    report = probe.rollout_check(VALUES.reshape(-1), VALUES.reshape(-1), sequences=["a"] * 5 + ["c"] * 7)
+    assert (list(report.tokens.names), report.tokens.lengths.tolist()) == (["a", "c"], [5, 7])
+
+
+def test_lists_of_arrays_may_have_any_lengths() -> None:
+    rows = [VALUES[0], VALUES[1, :0], VALUES[2, :3]]
+    report = probe.rollout_check(rows, rows, mask=[[1, 0, 1, 1], [], [1, 1, 1]])
+    assert (list(report.tokens.names), report.tokens.lengths.tolist()) == ([0, 2], [3, 3])
+    assert report.tokens.masked_out == 1

@@ -373,3 +373,14 @@ def test_the_command_writes_the_same_tables(
     assert table(tmp_path / "out", "reward") == recorded_tables()["reward.xlsx"]
     same = ["rollout_check", sides[0], sides[0], "--tables", "-o", str(tmp_path / "same")]
     assert cli.main(same) == 0
+
+
+def test_a_configuration_takes_any_value(saver: Saver) -> None:
+    saver.save_config({"lr": 1e-4, "betas": (0.9, 0.95), "scale": np.array([1, 2]), "large": np.zeros(2000)})
+    saver.flush()
+    assert json.loads((Path(saver.path) / "configurations.json").read_text(encoding="utf-8")) == {
+        "lr": 1e-4,
+        "betas": [0.9, 0.95],
+        "scale": [1, 2],
+        "large": {"dtype": "float64", "shape": [2000]},
+    }

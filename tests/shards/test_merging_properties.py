@@ -25,7 +25,7 @@ from probe.common.dump.reading import flattening
 from probe.common.errors import MsprobeException
 from probe.shards.part import Calls
 from probe.shards.partners import partners
-from probe.shards.split import DEFAULT_ORDER, Split, check_ranks, numbers
+from probe.shards.split import Split, check_ranks, numbers, splits
 from probe.shards.tensors import merge_tensors
 
 ORDERS = [
@@ -53,20 +53,6 @@ def test_every_rank_has_its_own_place(tp: int, pp: int, dp: int, order: str) -> 
             assert rest % sizes.get(name, 1) == indices.get(name, 0)
             rest //= sizes.get(name, 1)
         assert rest == 0
-
-
-@given(tp=SIZE, pp=SIZE, dp=SIZE)
-def test_the_default_order_is_that_of_megatron(tp: int, pp: int, dp: int) -> None:
-    """Ranks of a tensor parallel group follow each other, stages are as far apart as the ranks divided by them."""
-    size = tp * pp * dp
-    split = Split(size, tp, pp)
-    tensor_groups = [list(range(first, first + tp)) for first in range(0, size, tp)]
-    pipeline_groups = [list(range(first, size, size // pp)) for first in range(size // pp)]
-    stages = [stage for copy in range(dp) for stage in split.stages(copy)]
-    assert sorted(stages) == tensor_groups
-    found = [[stage[index] for stage in split.stages(copy)] for copy in range(dp) for index in range(tp)]
-    assert sorted(found) == pipeline_groups
-    assert split.order == DEFAULT_ORDER
 
 
 @given(text=st.text(max_size=12) | st.lists(st.sampled_from(["tp", "dp", "pp", "cp", "ep", "xp", ""])).map("-".join))
@@ -418,3 +404,11 @@ def test_a_call_that_is_lost_is_missed_by_its_partners(
     for other, call in expected[event] - {(rank, name)}:
         (sentence,) = found.unpaired_of([other])
         assert sentence.startswith(f"{call} of rank {other} (") and sentence.endswith(f"on rank {rank}.")
+
+
+def test_both_sides_have_as_many_copies() -> None:
+    assert [split.dp for split in splits(2, [8, 4], [2, 1], [2, 2])] == [2, 2]
+    with pytest.raises(MsprobeException, match="is 2 and 4"):
+        splits(2, [8, 4], [2, 1], [2, 1])
+    with pytest.raises(MsprobeException, match="--vpp has 1 values, 2; allowed: two values"):
+        splits(2, [8, 4], [2, 1], [2, 2], [2])

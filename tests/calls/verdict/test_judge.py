@@ -465,3 +465,28 @@ def test_nan_from_nowhere() -> None:
     result = SOURCE * kept(1000, 0.5) * 2
     result[17] = np.nan
     assert dropped(result, SOURCE, {}).status == "nonfinite"
+
+
+def test_a_primitive_tells_its_share_by_its_scale() -> None:
+    mask = kept(1000, 0.2)
+    given: dict[str, Any] = {"base": "Primitive.dropout.Dropout"}
+    assert dropped(SOURCE * mask / 0.8, SOURCE, {}, **given).status in ("exact", "pass")
+    assert dropped(SOURCE * mask / 0.3, SOURCE, {}, **given).status == "error"
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    # Klambauer et al. 2017: a (x d + alpha' (1 - d)) + b with a = (q + alpha'^2 q (1 - q))^-1/2, b = -a (1 - q) alpha'.
+    p, low = 0.25, -1.7580993408473766
+    a = (0.75 + low**2 * 0.75 * 0.25) ** -0.5
+    mask = kept(1000, p)
+    result = a * np.where(mask, SOURCE, low) - a * p * low
+    given: dict[str, Any] = {"base": "Functional.alpha_dropout"}
+    assert dropped(result, SOURCE, {"p": p}, **given).status in ("exact", "pass")
+    assert dropped(a * np.where(mask, SOURCE, 0), SOURCE, {"p": p}, **given).status == "error"
+
+
+def test_a_scalar_that_the_dtype_lacks_is_another_rounding() -> None:
+    result = held(0.3 * 1.1, "bfloat16") * (1 + 2.0**-7)
+    given: dict[str, Any] = {"dtype": "bfloat16", "inputs": [np.ones(1)]}
+    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 2}, **given).status == "suspect"
+    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 0.3}, **given).status == "pass"

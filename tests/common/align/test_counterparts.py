@@ -235,3 +235,9 @@ def test_processes_are_paired_by_what_they_ran(
     tmp_path: Path, target: list[Any], golden: list[Any], pairs: list[tuple[int, int]]
 ) -> None:
     assert pair_processes(side(tmp_path / "t", *target), side(tmp_path / "g", *golden)) == pairs
+
+
+def test_a_dump_that_cannot_be_read_is_paired_by_its_order(tmp_path: Path) -> None:
+    target, golden = side(tmp_path / "t", (A, 1.0), (B, 1.0)), side(tmp_path / "g", (A, 1.0), (B, 1.0))
+    (tmp_path / "t" / "1" / "dump.json").write_text("no dump")
+    assert pair_processes(target, golden) == [(0, 0), (1, 1)]

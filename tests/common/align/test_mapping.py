@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,20 +126,6 @@ def told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, con
     return re.findall(r"\[WARNING\] .*map\.yaml: (.*)", capsys.readouterr().err)
 
 
-def test_names_of_a_data_mapping_that_no_item_has_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = {
-        "Mint.sin.0.forward.input.0": "Torch.sin.0.forward.input.1",
-        "Mint.sin.0.forward.output.0": "N/A",
-        "Mint.sni.0.forward.input.0": "Torch.sin.0.forward.input.9",
-    }
-    assert told_of(tmp_path, capsys, "data_mapping", json.dumps(lines)) == [
-        '1 of 3 are not an item of the target, the first is "Mint.sni.0.forward.input.0".',
-        '1 of 2 are not an item of the golden side, the first is "Torch.sin.0.forward.input.9".',
-    ]
-
-
 @pytest.mark.parametrize(
     ("option", "content", "told"),
     [
@@ -251,3 +238,36 @@ def test_runs_whose_ranks_have_no_records_in_common_are_refused(
     paths = ["-tp", str(tmp_path / "run"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "out")]
     assert main([command, *paths]) == 2
     assert "have no rank in common of which both hold records" in capsys.readouterr().err
+
+
+def made(run: Path, ranks: int) -> Path:
+    """A run with records of two ranks, and with folders of `ranks` ranks."""
+    for rank in range(ranks):
+        folder = run / "step0" / f"rank{rank}"
+        folder.mkdir(parents=True)
+        if rank < 2:
+            written(folder, RECORDS, None)
+    return run
+
+
+MERGED = ["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"]
+
+
+@pytest.mark.parametrize("golden_ranks", [2, 3])
+@pytest.mark.parametrize(
+    "command",
+    [["show"], ["overflow_check", "-i"], ["graph_visualize", "-tp"], ["compare"], ["graph_visualize"],
+     ["compare", *MERGED], ["graph_visualize", *MERGED]],
+    ids=" ".join,
+)  # fmt: skip
+def test_is_named_in_a_warning_and_left_out(
+    command: Sequence[str], golden_ranks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, golden = made(tmp_path / "run", 3), made(tmp_path / "golden", golden_ranks)
+    takes_two = command[0] in ("compare", "graph_visualize") and command[-1] != "-tp"
+    paths = ["-tp", str(run), "-gp", str(golden)] if takes_two else [str(run)]
+    output = [] if command[0] == "show" else ["-o", str(tmp_path / "out")]
+    assert main([*command, *paths, *output]) == 0
+    said = capsys.readouterr().err
+    assert f"{run}/step0: no records were found of rank2." in said
+    assert "msprobe" not in said and "dump.journal" not in said

@@ -15,6 +15,7 @@ from probe.common.collectives.collectives import (
     is_among,
     is_communication,
 )
+from probe.common.collectives.event_graph import layers
 from probe.common.dump.reading.records import Record
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0}
@@ -246,3 +247,14 @@ def test_nobody_gets_anything_in_a_barrier() -> None:
 )
 def test_communication_is_known_by_its_name(record: str, expected: bool) -> None:
     assert is_communication(record) is expected
+
+
+def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
+    def named(rank: int, *names: str) -> list[CollectiveCall]:
+        return [CollectiveCall(rank, n, f"Distributed.{name}.0.forward", ()) for n, name in enumerate(names)]
+
+    calls = [named(0, "broadcast", "all_reduce"), named(1, "all_reduce", "broadcast")]
+    found = layers(calls, [0, 1])
+    assert sorted(call.record for layer in found for link in layer for call in link) == sorted(
+        call.record for of_rank in calls for call in of_rank
+    )

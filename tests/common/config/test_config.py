@@ -321,14 +321,6 @@ def test_refuses_a_wrong_argument_by_its_name(arguments, message, with_file):
 # -- known, but not here
 
 
-@pytest.mark.parametrize("arguments", [{"level": "L2"}, {"task": "exception_dump"}, {"task": "acc_check"}])
-def test_an_argument_that_is_not_available_is_refused_as_in_the_file(arguments):
-    message = next(message for changes, _, message in ANSWERS if json.loads(changes) == arguments)
-    name = next(iter(arguments))
-    with pytest.raises(MsprobeException, match=exactly(f"PrecisionDebugger({name}=...): {message}")):
-        load_config(None, **arguments)
-
-
 # -- keys that change nothing
 
 

@@ -201,3 +201,13 @@ def test_filters_that_fit_no_call_in_common_are_both_named() -> None:
     assert said(records=False, module="head") == [
         'nothing was recorded: "module" or "api" matches calls that were made, but other settings exclude them.'
     ]
+
+
+def test_what_other_settings_leave_out_is_said_too() -> None:
+    assert said(names=("relu",), records=False) == [
+        'nothing was recorded: no call selected by "statistics.list" and "statistics.scope" had a part that '
+        '"statistics.data_mode" selects.'
+    ]
+    (line,) = said(tensor_list=("relu",), tensors=False)
+    assert line.startswith('no tensor was saved: records of "statistics.tensor_list" occurred, but other settings')
+    assert said(tensor_list=("rellu",), tensors=False)[0].startswith('nothing matches "rellu" of "statistics.tensor_l')

@@ -84,21 +84,6 @@ def test_the_stacks_of_the_first_version_are_read() -> None:
         assert reader.stack(7) == [("/a.py", 3, "f"), ("/a.py", 1, "g")]
 
 
-def test_everything_written_is_read_back(tmp_path: Path) -> None:
-    header = Header("tensor", "L0", "mindspore", "/data/dump", extra_info=False)
-    writer = JournalWriter(str(tmp_path / "j"), header)
-    writer.stack(1, stacks_of([("/a.py", 3, "f"), ("<string>", 0, "g")]))
-    writer.record("a", 1, 0, None, 1, REPLACE, {"x": [1.5, None, True, "text"], "y": {}})
-    writer.node("b", 0, -1, "a")
-    writer.close()
-    with JournalReader(str(tmp_path / "j")) as reader:
-        assert reader.header == header and reader.torn_at is None and reader.records_count == 1
-        assert reader.stack(1) == [("/a.py", 3, "f"), ("<string>", 0, "g")] and reader.stack(2) is None
-        assert reader.calls() == [("b", (0, -1, "a")), ("a", (1, 0, None))]
-        assert list(reader.records()) == [("a", {"x": [1.5, None, True, "text"], "y": {}})]
-        assert list(reader.records()) == [("a", {"x": [1.5, None, True, "text"], "y": {}})], "a second reading"
-
-
 def test_frames_are_in_the_file_before_the_call_returns(tmp_path: Path) -> None:
     writer = JournalWriter(str(tmp_path / "j"), HEADER)
     for n in range(3):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import probe
+from probe.api.cli import main
 from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
@@ -196,3 +197,12 @@ def test_recover_does_not_write_through_a_folder_that_is_a_link(tmp_path: Path) 
         with pytest.raises(FileCheckException, match=r"link[/.]* is a symbolic link; give the folder"):
             list(recover(f"{tmp_path}/{given}"))
     assert os.listdir(dead) == [JOURNAL_FILE]
+
+
+def test_files_without_a_journal_that_cannot_be_read_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dump.json").write_text('{"data": {')
+    assert main(["recover", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count(str(tmp_path)) == 1 and "There is no journal to make it from." in said

@@ -108,17 +108,6 @@ def test_a_file_name_stays_in_its_folder(stem: str) -> None:
     name.encode()
 
 
-@given(STEMS, STEMS)
-@example("a/b", "a%2Fb")
-@example("a\n", "a%0A")
-@example("a", "a\n")
-@example("%", "%25")
-@example("\ud800", "%ED%A0%80")
-def test_two_stems_never_share_a_file(first: str, second: str) -> None:
-    assume(first != second)
-    assert naming.file_name(first, ".pt") != naming.file_name(second, ".pt")
-
-
 FITS = ("x" * 252, "ä" * 126, "x" * 100 + "/" * 50)
 TOO_LONG = ("x" * 253, "x" * 300, "x" * 299 + "y", "ä" * 127, "/" * 100, "x" + "漢" * 300)
 

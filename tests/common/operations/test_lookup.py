@@ -139,18 +139,3 @@ def test_names_of_one_thing_mean_the_same(mindspore: str, torch: str) -> None:
 )
 def test_names_of_different_things_do_not(mindspore: str, torch: str) -> None:
     assert operation(mindspore, "mindspore").name != operation(torch, "pytorch").name
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Functional.reshape", "Tensor.view"),
-        ("Functional.transpose", "Tensor.permute"),
-        ("Mint.add", "Tensor.add_"),
-        ("Mint.div", "Tensor.divide_"),
-        ("Mint.pow", "Tensor.__ipow__"),
-        ("Mint.bitwise_or", "Tensor.__ror__"),
-    ],
-)
-def test_what_gives_the_same_values_is_akin(one: str, other: str) -> None:
-    assert operation(one, "mindspore").akin == operation(other, "pytorch").akin

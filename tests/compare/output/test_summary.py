@@ -142,20 +142,6 @@ def test_how_calls_were_paired_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "expected"),
-    [(1 + 2**-9, []), (1.02, ["first batch differs: other data, or another order of the data"])],
-)
-def test_one_batch_in_two_dtypes_is_the_same_data(factor: float, expected: list[str], tmp_path: Path) -> None:
-    dumps = []
-    for side, dtype, by in (("target", "torch.bfloat16", factor), ("golden", "torch.float32", 1.0)):
-        given = tensor(2.0 * by, -1.0 * by, 0.1 * by, 3.0 * by, (4, 8), dtype)
-        name = "Module.conv.Conv2d.forward.0"
-        dumps.append(written(tmp_path / side / "step0" / "rank0", {name: call([given], [given])}, {name: None}))
-        write(str(tmp_path / side), "rank0", {"framework": "pytorch"})
-    assert [each.text for each in outside_of(compare_dumps(*dumps))] == expected
-
-
-@pytest.mark.parametrize(
     ("dtype", "by", "expected"),
     [
         ("torch.int64", 1.0, "its statistics agree, so it may have the same elements in another order"),

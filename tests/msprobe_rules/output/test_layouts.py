@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,9 @@ from result_tables import read_results
 from probe.common.errors import MsprobeException
 from probe.msprobe_rules.output.details import DetailsRow, read_details
 from probe.msprobe_rules.output.form import Form
-from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, TableLayout
-from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
-BOTH = pytest.mark.parametrize("form", [PLAIN, MSPROBE], ids=["english", "msprobe"])
 
 
 @pytest.mark.parametrize("name", ["replay/clean_details.csv", "replay/planted_details.csv", "mindspore/details.csv"])
@@ -34,48 +31,6 @@ def test_recorded_results_are_written_again_bit_for_bit(name: str) -> None:
     form = Form(MSPROBE, mindspore=name.startswith("mindspore"))
     again = form.heading_of_results() + b"".join(map(form.result_line, read_results(str(CASES / name))))
     assert again == (CASES / name).read_bytes()
-
-
-ROW = DetailsRow(
-    "Torch.sin.0.forward.output.0",
-    "error",
-    'a "quoted" word, a comma\nand a second line\n',
-    "float64",
-    "bfloat16",
-    (2, 3),
-    {"cosine": 0.1 + 0.2, "max_abs": math.inf, "rmse": math.nan, "max_rel": 1e-300, "small_value_share": 0},
-)
-
-
-@BOTH
-def test_a_row_comes_back_as_it_was(form: TableLayout, tmp_path: Path) -> None:
-    whole = Form(form)
-    path = tmp_path / "details.csv"
-    path.write_bytes(whole.heading_of_details() + whole.lines([ROW, ROW]))
-    first, second = read_details(str(path))
-    assert first == second or math.isnan(first.metrics["rmse"])
-    assert (first.name, first.status, first.bench_dtype, first.device_dtype) == (
-        ROW.name, ROW.status, "float64", "bfloat16",
-    )  # fmt: skip
-    assert first.shape == (2, 3)
-    assert first.message == (ROW.message if form.is_msprobe else " ".join(ROW.message.split()))
-    assert first.metrics["max_abs"] == math.inf
-    assert math.isnan(first.metrics["rmse"])
-    if not form.is_msprobe:
-        assert {name: first.metrics[name] for name in ("cosine", "max_rel")} == {"cosine": 0.1 + 0.2, "max_rel": 1e-300}
-
-
-@pytest.mark.parametrize(
-    ("row", "bytes_of_msprobe"),
-    [
-        (ResultRow("Torch.sin.0", "pass"), b"Torch.sin.0,pass, \r\n"),
-        (ResultRow("Torch.sin.0", "pass", "warning"), b"Torch.sin.0,pass,warning\r\n"),
-        (ResultRow("Torch.to.0", "SKIP", "SKIP", "no"), b"Torch.to.0,SKIP,SKIP,no\r\n"),
-    ],
-)
-def test_the_release_gives_only_skipped_cases_a_message(row: ResultRow, bytes_of_msprobe: bytes) -> None:
-    assert Form(MSPROBE).result_line(row) == bytes_of_msprobe
-    assert Form(PLAIN).result_line(row).count(b",") == 3
 
 
 HEADING = Form(PLAIN).heading_of_details().decode()

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from probe.api.cli import main
 from probe.msprobe_rules.output.comparisons import ComparisonRow, write
 from probe.msprobe_rules.output.details import DetailsRow, read_details
-from probe.msprobe_rules.output.layout import MSPROBE
-from probe.msprobe_rules.precheck import v26_2_two_device
+from probe.msprobe_rules.output.form import Form
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
+from probe.msprobe_rules.precheck import our_two_device, v26_2_two_device
 from probe.msprobe_rules.precheck.class_metrics import Benchmark, Binary, Dual, measure
 from probe.msprobe_rules.precheck.constants import V26_2
 from probe.msprobe_rules.precheck.our_two_device import compare
@@ -289,3 +290,18 @@ def test_a_cell_that_is_no_number_of_a_format_is_refused_by_its_heading(
     assert run(tables["npu"], tables["gpu"], tmp_path / "new") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "changed.csv" in line and len(line) < 500
+
+
+@pytest.mark.parametrize("method", [our_two_device, v26_2_two_device])
+@pytest.mark.parametrize("case", RECORDED)
+def test_headings_of_either_language_give_the_same(case: str, method: Any, tmp_path: Path) -> None:
+    pair = [details(name) for name in RECORDED[case][:2]]
+    again = []
+    for place, rows in enumerate(pair):
+        path = tmp_path / f"{place}.csv"
+        path.write_bytes(Form(PLAIN).heading_of_details() + Form(PLAIN).lines(rows))
+        again.append(read_details(str(path)))
+    expected, found = method.compare(*pair), method.compare(*again)
+    assert [(row.name, row.status, row.method) for row in found[0]] == [
+        (row.name, row.status, row.method) for row in expected[0]
+    ]

@@ -112,17 +112,6 @@ def test_nan_and_infinity_are_numbers_and_texts_stay_texts(tmp_path: Path, text:
     assert word.max == text
 
 
-def test_a_nan_that_only_the_count_shows_is_one(tmp_path: Path) -> None:
-    hidden = {**TENSOR, "Max": 3.0, "Min": 1.0, "Mean": 2.0, "Norm": 4.0, "Nonfinite": 1, "Finite Max": 3.0}
-    dump = probe.read(dump_file(tmp_path, {RELU: {"output": [{**hidden, "Finite Min": 1.0}]}}))
-    (item,) = dump[RELU].items()
-    assert item.has_nan and not item.has_inf and dump[RELU].may_be_nonfinite
-    assert [found.name for _, found in dump.nonfinite()] == [item.name]
-    infinite = {**TENSOR, "Max": math.inf, "Nonfinite": 1, "Finite Max": 3.0, "Finite Min": 1.0}
-    (item,) = only_items(tmp_path, {"output": [infinite]})
-    assert item.has_inf and not item.has_nan
-
-
 def journal(folder: Path) -> Path:
     writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "mix", "pytorch", None))
     writer.stack(0, stacks_of([("gone.py", 7, "forward")]))

@@ -19,7 +19,7 @@ from probe.common.dump.layout import PROCESS_FILE
 from probe.common.dump.processes import RunProcess
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.runs import processes_of
-from probe.common.errors import MsprobeException
+from probe.common.errors import MissingDependency, MsprobeException
 
 # --- `probe.read` of runs and steps, and what can be asked of their dumps
 
@@ -241,3 +241,13 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(processes, "_present", None)
     processes.write(str(tmp_path), program)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
+        probe.read(run).to_frame()
+    with pytest.raises(MissingDependency, match="pip install pandas"):
+        probe.read(run).to_frame("pandas")
+    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
+        probe.read(run).to_frame("numpy")
