@@ -41,17 +41,22 @@ def copies(runs: Path) -> dict[str, list[Merged]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def pages(runs: Path) -> dict[str, WrittenPage]:
-    """Each split run beside the one of one process, or of as many as it has copies."""
-    found = {}
-    for name in (*SPLIT, "copies_split", "faulty_tensor"):
-        golden = "copies" if CASES[name].dp > 1 else "whole"
-        output = runs / f"{name}_page"
-        paths = ["-tp", str(runs / name), "-gp", str(runs / golden), "-o", str(output)]
+class Pages(dict[str, WrittenPage]):
+    """Each split run beside the one of one process, or of as many as it has copies; made when it is asked for."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+
+    def __missing__(self, name: str) -> WrittenPage:
+        golden, output = "copies" if CASES[name].dp > 1 else "whole", self.runs / f"{name}_page"
+        paths = ["-tp", str(self.runs / name), "-gp", str(self.runs / golden), "-o", str(output)]
         assert main(["graph_visualize", *paths, *CASES[name].flags(CASES[golden])]) == 0
-        found[name] = page_in(output)
-    return found
+        return self.setdefault(name, page_in(output))
+
+
+@pytest.fixture(scope="module")
+def pages(runs: Path) -> Pages:
+    return Pages(runs)
 
 
 def items_of(dump: Dump) -> dict[str, Item]:
@@ -134,6 +139,7 @@ def test_how_each_value_was_made_is_said_with_its_numbers(copies: dict[str, list
     assert [part.rank for part in copy.items[linear].parts] == [0, 1]
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", SPLIT)
 def test_pairs_with_the_run_of_one_process_are_by_name(name: str, pages: dict[str, WrittenPage], whole: Dump) -> None:
     page = pages[name]
@@ -153,6 +159,7 @@ def test_pairs_with_the_run_of_one_process_are_by_name(name: str, pages: dict[st
     assert any("Merged of ranks 0" in note for note in comparison["notes"])
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", [*SPLIT, "copies_split"])
 def test_every_merged_call_opens_to_its_parts(
     name: str, pages: dict[str, WrittenPage], copies: dict[str, list[Merged]]

@@ -11,6 +11,7 @@ import parallel_tasks
 import pytest
 
 from probe.common import log
+from probe.common.errors import DumpFormatError, MsprobeException
 from probe.common.parallel.run_tasks import run
 from probe.common.parallel.tasks import ProcessDied, Where
 
@@ -67,3 +68,16 @@ def test_leaving_early_ends_the_processes() -> None:
         assert len(active_children()) == 2
     assert time.monotonic() - begin < 30
     assert active_children() == []
+
+
+def test_errors_that_a_user_can_put_right_are_outcomes() -> None:
+    user, disk, memory, fine = run(TWO, parallel_tasks.fail, ["user", "disk", "memory", "fine"])
+    assert isinstance(user.error, DumpFormatError) and str(user.error) == "dump.json is damaged."
+    assert isinstance(disk.error, OSError) and disk.error.errno == 28
+    assert isinstance(memory.error, MsprobeException) and "not enough memory" in str(memory.error)
+    assert fine.value == "fine"
+
+
+def test_a_defect_is_raised_with_the_place_where_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)parallel_tasks\.py.*ZeroDivisionError: a defect of ours"):
+        list(run(TWO, parallel_tasks.fail, ["fine", "defect"]))
