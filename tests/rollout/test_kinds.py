@@ -317,3 +317,14 @@ def test_a_check_has_a_column_of_ill_responses(tmp_path: Path, capsys: pytest.Ca
     assert "1 of 4 responses are ill: sequence 2: repetition, tokens 0 to 127" in capsys.readouterr().out
     assert main([*command, "--top-logprobs", f"{source}:t"]) == 2
     assert "top_logprobs has 4 rows of candidates; allowed: one for each of the 1200 tokens" in capsys.readouterr().err
+
+
+def test_one_sign_alone_needs_many_windows() -> None:
+    # 40 distinct tokens in a loop: a third of the 3-grams of a window are distinct, and the lag of 40 shows.
+    found = []
+    for windows in (13, 14):
+        length = 128 + 64 * (windows - 1)
+        sample = Sample(1, length)
+        sample.repeat(0, 0, length, 40)
+        found.append([anomaly.windows for anomaly in sample.found()])
+    assert found == [[], [14]]

@@ -384,3 +384,21 @@ def test_a_configuration_takes_any_value(saver: Saver) -> None:
         "scale": [1, 2],
         "large": {"dtype": "float64", "shape": [2000]},
     }
+
+
+def test_micro_steps_are_counted_by_key_and_step(saver: Saver) -> None:
+    for number in range(2):
+        saver.save({"a": np.full(1, number)})
+    saver.save({"b": np.ones(1)})
+    saver.step()
+    saver.save({"a": np.full(1, 9)})
+    saver.save({"a": np.full(1, 5)}, micro_batch=7)
+    saver.flush()
+    found = sorted(str(path.parent.relative_to(saver.path)) for path in Path(saver.path).rglob("*.npy"))
+    assert found == [
+        "data/a/step0/rank0/micro_step0",
+        "data/a/step0/rank0/micro_step1",
+        "data/a/step1/rank0/micro_step0",
+        "data/a/step1/rank0/micro_step7",
+        "data/b/step0/rank0/micro_step0",
+    ]

@@ -15,6 +15,7 @@ from probe.api import cli
 from probe.api.cli import main
 from probe.common.align.layer_names import load_rules
 from probe.common.align.mapping_files import load_api_entries, load_names, write_names
+from probe.common.align.name_mapping import map_cell
 from probe.common.align.options import BUILT_IN
 from probe.common.align.row import NAMES_DIFFER
 from probe.common.dump.reading.dump import read
@@ -271,3 +272,18 @@ def test_is_named_in_a_warning_and_left_out(
     said = capsys.readouterr().err
     assert f"{run}/step0: no records were found of rank2." in said
     assert "msprobe" not in said and "dump.journal" not in said
+
+
+@pytest.mark.parametrize(
+    ("key", "names", "mapped"),
+    [
+        ("Cell.fc.Dense.forward.0", {}, "Module.fc.Dense.forward.0"),
+        ("Cell.fc.Dense.forward.0", {"fc.Dense": "lin.Linear", "Dense": "No"}, "Module.lin.Linear.forward.0"),
+        ("Cell.a.RowLinear.backward.3", {"RowLinear": "TERow"}, "Module.a.TERow.backward.3"),
+        ("Module.a.a.A.parameters_grad.0", {"a": "b"}, "Module.b.a.A.parameters_grad.0"),
+        ("Cell.x.forward.y.F.forward.2", {"y.F": "z.G"}, "Module.x.forward.z.G.forward.2"),
+        ("Torch.sin.0.forward", {"sin": "cos"}, "Torch.sin.0.forward"),
+    ],
+)
+def test_names_of_cells_are_mapped_whole_or_in_parts(key: str, names: dict[str, str], mapped: str) -> None:
+    assert map_cell(key, names) == mapped

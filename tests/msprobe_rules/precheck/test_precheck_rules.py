@@ -76,6 +76,14 @@ def test_a_pair_has_the_recorded_row(pair: str) -> None:
     }
 
 
+def test_two_of_ten_thousand_elements_are_a_warning() -> None:
+    reference = np.linspace(10, 20, 10_000)
+    result = reference.astype(np.float32)
+    assert classify_tensor("Torch.mul", result, reference, "float32", "name").status == "pass"
+    result[[5, 7]] *= np.float32(1 + 5e-4)
+    assert classify_tensor("Torch.mul", result, reference, "float32", "name").status == "warning"
+
+
 @pytest.mark.parametrize("pair", CLASS_METRICS)
 def test_class_metrics_are_the_recorded_ones(pair: str) -> None:
     result, reference = arrays(pair)
