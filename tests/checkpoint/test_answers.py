@@ -406,3 +406,10 @@ def test_rows_that_one_side_has_more_are_told(tmp_path: Path, weights: Weights) 
     more = np.concatenate([weights[name], weights[name][:1] * 3])
     (row,) = bad(compared(tmp_path, {**weights, name: more}, weights))
     assert row.verdict == "shape" and row.how.startswith("has 1 row more; the first 24 rows are identical")
+
+
+def test_a_number_that_is_rounded_wrongly_is_not_rounding(tmp_path: Path, weights: Weights) -> None:
+    bits = {name: bfloat16_bits(each) for name, each in weights.items()}
+    bits[UP] = bits[UP] + np.uint16(4)
+    (row,) = bad(compared(tmp_path, weights, bits))
+    assert (row.name, row.verdict) == (UP, "different")

@@ -1,4 +1,4 @@
-"""Files that are damaged, incomplete or hostile: each is refused in a line that names the file."""
+"""Files that are damaged, incomplete or hostile, each refused in a line; and recorded checkpoints of DeepSpeed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from made_checkpoints import llama, write_safetensors
 import probe
 from probe.checkpoint.readers.opening import open_checkpoint
 from probe.common.errors import MsprobeException
+
+# --- files that are damaged, incomplete or hostile: each is refused in a line that names the file
 
 Make = Callable[[Path], Path]
 
@@ -271,3 +274,29 @@ def test_a_tensor_of_unknown_making_is_refused(tmp_path: Path) -> None:
     data = b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_sparse_tensor\n)Rs."
     with pytest.raises(MsprobeException, match="_rebuild_sparse_tensor"):
         open_checkpoint(str(archive(tmp_path, data)))
+
+
+# --- checkpoints of DeepSpeed's ZeRO, recorded by `cases/zero/make_zero.py`, and what DeepSpeed itself makes of them
+
+CASES = Path(__file__).parent / "cases" / "zero"
+STAGES = (1, 2, 3)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_masters_are_those_that_deepspeed_makes(stage: int) -> None:
+    found = open_checkpoint(str(CASES / f"stage{stage}")).weights
+    expected = np.load(CASES / f"stage{stage}.npz")
+    for name in expected.files:
+        values = found[name].read()
+        if values.dtype == np.uint16:
+            # Parameters that are not trained have no master; DeepSpeed widens their bfloat16.
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_missing_rank_is_named(stage: int, tmp_path: Path) -> None:
+    shutil.copytree(CASES / f"stage{stage}", tmp_path / "copy")
+    next((tmp_path / "copy").rglob("*rank_0_*optim_states.pt")).unlink()
+    with pytest.raises(MsprobeException, match=r"missing"):
+        open_checkpoint(str(tmp_path / "copy"))

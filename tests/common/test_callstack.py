@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
-import importlib.util
 import itertools
-import linecache
 import sys
 import threading
 import traceback
@@ -18,7 +15,6 @@ import pytest
 import probe
 from probe.common import callstack
 from probe.common.callstack import CallStacks
-from probe.common.dump.stack_text import frame_text
 
 OWN_FOLDER = Path(probe.__file__).parent
 
@@ -198,27 +194,3 @@ def test_stacks_of_code_that_is_gone_are_never_given_to_other_code(stacks: CallS
     assert len(set(numbers)) == 50
     for n, number in enumerate(numbers):
         assert (f"<made {n}>", 2, "f") in stacks.frames(number)
-
-
-def test_source_is_read_when_the_text_is_asked_for_and_not_before(
-    stacks: CallStacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "train.py"
-    path.write_text("def train(number_of, stacks):\n      return number_of(stacks)   # é\n", encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("train", path)
-    assert spec is not None and spec.loader is not None
-    train = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(train)
-    linecache.clearcache()
-
-    def no_reading(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError(f"{args} is read while the program runs")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builtins, "open", no_reading)
-        patch.setattr(linecache, "getline", no_reading)
-        patch.setattr(linecache, "getlines", no_reading)
-        number = train.train(number_of, stacks)
-    frame = next(frame for frame in stacks.frames(number) if frame[2] == "train")
-    assert frame == (str(path), 2, "train")
-    assert frame_text(frame) == f"File {path}, line 2, in train, \n return number_of(stacks)   # é"

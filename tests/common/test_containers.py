@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from probe.common.containers import MAX_CONTAINERS, MAX_DEPTH, found_in
-from probe.common.source_text import Unwritable, call, docstring, numbers, source, wrapped
+from probe.common.source_text import Unwritable, call, numbers, source, wrapped
 
 # --- what is inside of containers is found in order, in bounded time
 
@@ -88,15 +88,6 @@ def test_a_text_stays_a_text_wherever_it_stands(text: str) -> None:
     assert eval(source(value)) == value
     assert source(text).isprintable()
     assert ast.literal_eval(wrapped(source([text] * 9)).strip()) == [text] * 9
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_docstring_ends_where_it_should(text: str) -> None:
-    written = f'"""{docstring(text)}\n\n{docstring(text)}\n"""\n'
-    (statement,) = ast.parse(written).body
-    assert isinstance(statement, ast.Expr)
-    assert ast.literal_eval(statement.value) == f"{text}\n\n{text}\n"
-    assert docstring(text).isprintable()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from made_dumps import tensor, tensor_of, write
 from probe.api import cli
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.numerics.user_metrics import Algorithm
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.rows.tensor_rows import TensorValues
@@ -48,21 +46,6 @@ def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
     assert done == rows and all(mine is other for mine, other in zip(done, rows))
     assert [row.metrics[2] for row in rows] == [0.5] * len(rows)
     assert [row.metrics[3] for row in rows] == pytest.approx([0.5 / (i + 1) for i in range(len(rows))], rel=1e-6)
-
-
-def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
-    seen = set()
-
-    def compare(n: Any, b: Any) -> int:
-        seen.add(threading.get_ident())
-        return 0
-
-    algorithms = [Algorithm("here", "Mine", compare)]
-    values = TensorValues(
-        written(tmp_path / "a", ARRAYS[:9]), written(tmp_path / "b", ARRAYS[:9]), algorithms=algorithms
-    )
-    list(values.measured(rows_of(values.target, values.golden)))
-    assert seen == {threading.get_ident()}
 
 
 # --- tensors that are multiplied by a matrix before they are compared

@@ -30,13 +30,6 @@ class Net(nn.Module):
         return self.head(self.body(x).tanh() * self.scale) / self.temperature * self.table
 
 
-class Other(Net):
-    """The same network in another program, which has another name for its scale."""
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) * 1.0
-
-
 @pytest.fixture
 def dump(tmp_path: Path, new_debugger: Any) -> Any:
     """Dumps one step of a changed model, in the names of a single model or of a list."""
@@ -108,8 +101,3 @@ def test_gradients_show_it(dump: Any) -> None:
     assert found.divergence is not None
     first = found.divergence.first
     assert "head" in first.record and first.cause == "in Module.Net, temperature is 0.7 and in the golden run 1.0"
-
-
-def test_two_models_of_other_classes_are_compared_by_the_names_of_numbers(dump: Any) -> None:
-    found = answer(dump("a", setting("temperature", 0.7), kind=Other), dump("b", nothing))
-    assert found.divergence is None and "temperature = 0.7 (golden: 1.0)" in found.untold

@@ -294,19 +294,6 @@ def test_what_one_side_lacks_is_said(save: Save, tmp_path: Path, capsys: pytest.
     assert warning.endswith(f"{b} 1, rank 0, micro step 0 of k; {a} 0, rank 0, micro step 0 of other.")
 
 
-def test_numbers_and_texts_of_the_json_file_are_compared(save: Save, tmp_path: Path) -> None:
-    for side, number in (("a", 3), ("b", 4)):
-        folder = save(side, WHERE, {"x": np.zeros(1)}) / "data" / WHERE
-        entry = {"max": 0, "min": 0, "mean": 0, "norm": 0, "shape": [1]}
-        content = {"data": {"x": entry, "n": number, "text": "same", "none": None, "huge": 10**30}}
-        (folder / "k.json").write_text(json.dumps(content), encoding="utf-8")
-    compare(tmp_path)
-    rows = {row[3]: row for row in table(tmp_path / "out", "k")[1:]}
-    assert list(rows) == ["x", "n", "text", "none", "huge"]
-    assert [rows[name][6] for name in rows] == [100, 0, 100, 100, 100]
-    assert rows["n"][8] == 1
-
-
 def test_two_processes_write_what_one_does(save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("k", "m"):
         for side, value in (("a", 1.0), ("b", 2.0)):

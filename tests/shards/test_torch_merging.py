@@ -357,10 +357,3 @@ def test_what_does_not_fit_is_refused_as_by_graph_visualize(
     if not {"-da", "--html"} & set(given):
         assert main(["graph_visualize", *paths, *given]) != 0
         assert message in capsys.readouterr().err
-
-
-def test_a_file_has_no_ranks(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = next((runs / "whole").rglob("dump.json"))
-    paths = ["-tp", str(runs / "tensor"), "-gp", str(file), "-o", str(tmp_path)]
-    assert main(["compare", *paths, *CASES["tensor"].flags(CASES["whole"])]) != 0
-    assert "is not a folder; give that of a step with its ranks" in capsys.readouterr().err

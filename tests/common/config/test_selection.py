@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -105,31 +104,6 @@ def test_calls_that_patterns_leave(module: str | None, api: str | None, begun: s
     assert not selection.everything
     listed = RecordFilter(("Torch",), (), ALL, True, RecordPatterns.of(module, api))
     assert kept(listed)[0] == "".join(letter for letter in begun if letter in "abcd"), "both filters have to agree"
-
-
-def test_the_backward_of_a_call_inside_a_module_is_wanted_when_no_module_is_open() -> None:
-    selection = RecordFilter((), (), ALL, True, RecordPatterns.of("o.i", None))
-    kept(selection)
-    backwards = [name.replace("forward", "backward") for name in (A, B, C, D)]
-    assert [selection.begin(name, False) for name in backwards] == [False, False, True, False]
-    assert [selection.possible(name) for name in backwards] == [False, False, True, False]
-    assert selection.now("Module.o.i.fc.Linear.parameters_grad.0")
-    assert not selection.now("Module.o.fc.Linear.parameters_grad.0")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [set(words) for n in range(5) for words in itertools.combinations(["forward", "backward", "input", "output"], n)],
-    ids=lambda words: "-".join(sorted(words)) or "none",
-)
-def test_data_mode_names_directions_and_halves(words: set[str]) -> None:
-    selection = RecordFilter((), (), frozenset(words), False)
-    # A kind of word that is not given at all does not restrict.
-    directions = words & {"forward", "backward"} or {"forward", "backward"}
-    halves = words & {"input", "output"} or {"input", "output"}
-    assert (selection.forward, selection.backward) == ("forward" in directions, "backward" in directions)
-    assert (selection.inputs, selection.outputs) == ("input" in halves, "output" in halves)
-    assert selection.parameter_gradients == ("backward" in directions)
 
 
 # --- what is said of names that a step did not have; the sentences are those of docs/reference/configuration.md

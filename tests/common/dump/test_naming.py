@@ -23,21 +23,6 @@ PATH = st.lists(WORD, min_size=1, max_size=4).map(".".join)
 NUMBERS = st.integers(0, 10**6)
 
 
-@given(WORD, WORD, NUMBERS, st.sampled_from(["forward", "backward"]))
-@example("Torch", "7", 3, "forward")
-@example("Tensor", "forward", 0, "backward")
-def test_api_names_are_taken_apart_as_they_were_made(prefix: str, api: str, number: int, direction: str) -> None:
-    assume(prefix not in ("Module", "Cell"))
-    name = naming.api_name(f"{prefix}.{api}", number, direction)
-    assert name == f"{prefix}.{api}.{number}.{direction}"
-    parsed = ParsedName(f"{prefix}.{api}", number, direction, False)
-    assert naming.parse(name) == parsed
-    assert naming.record_name(parsed) == name
-    assert naming.function_name(name) == api
-    assert (naming.is_forward(name), naming.is_backward(name)) == (direction == "forward", direction == "backward")
-    assert not naming.is_module(name)
-
-
 @given(
     st.sampled_from(["Module", "Cell"]),
     PATH,

@@ -115,15 +115,6 @@ def test_a_step_follows_the_one_that_diverged_through_its_parameters(tmp_path: P
     )
 
 
-@pytest.mark.parametrize("carried", [SAME, Carried(7, 7, False)])
-def test_a_step_with_equal_parameters_is_judged_for_itself(tmp_path: Path, carried: Carried) -> None:
-    followers = Followers()
-    followers.add_step([of_step(tmp_path, "step0", carried=SAME, is_bad=True)])
-    (good,) = followers.add_step([of_step(tmp_path, "step1", carried=carried)])
-    (bad,) = followers.add_step([of_step(tmp_path, "step2", carried=carried, is_bad=True)])
-    assert (good.answer, bad.answer, bad.follows) == ("none", "divergence", None)
-
-
 def test_what_arrives_by_a_communication_follows_the_rank_that_sent_it(tmp_path: Path) -> None:
     sender, receiver = (of_step(tmp_path, "step0", label, SAME, True) for label in ("rank0", "rank1"))
     assert receiver.divergence is not None
