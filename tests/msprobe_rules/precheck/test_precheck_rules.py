@@ -17,9 +17,10 @@ from probe.msprobe_rules.output.comparisons import ComparisonRow, write
 from probe.msprobe_rules.output.details import DetailsRow, read_details
 from probe.msprobe_rules.output.form import Form
 from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
-from probe.msprobe_rules.precheck import our_two_device, v26_2_two_device
+from probe.msprobe_rules.precheck import class_metrics, our_two_device, v26_2_two_device
 from probe.msprobe_rules.precheck.class_metrics import Benchmark, Binary, Dual, measure
 from probe.msprobe_rules.precheck.constants import V26_2
+from probe.msprobe_rules.precheck.our_outputs import measured_tensor
 from probe.msprobe_rules.precheck.our_two_device import compare
 from probe.msprobe_rules.precheck.outputs import Tensor
 from probe.msprobe_rules.precheck.v26_2_single import classify_output, classify_tensor, worst_of
@@ -313,3 +314,16 @@ def test_headings_of_either_language_give_the_same(case: str, method: Any, tmp_p
     assert [(row.name, row.status, row.method) for row in found[0]] == [
         (row.name, row.status, row.method) for row in expected[0]
     ]
+
+
+@pytest.mark.parametrize("row_of", [measured_tensor, classify_tensor])
+def test_blocks_add_up_to_the_whole(row_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    reference = random.normal(size=(100, 77)) * 10.0 ** random.uniform(-7, 2, (100, 77))
+    result = (reference * (1 + random.normal(size=reference.shape) * 1e-3)).astype(np.float32)
+    reference[7, 7], result[9, 9] = np.nan, np.inf
+    whole = row_of("Functional.silu", result, reference, "float32", "name")
+    monkeypatch.setattr(class_metrics, "BLOCK", 100)
+    parts = row_of("Functional.silu", result, reference, "float32", "name")
+    assert (parts.status, parts.message) == (whole.status, whole.message)
+    assert parts.metrics == pytest.approx(dict(whole.metrics), rel=1e-12, nan_ok=True)
