@@ -124,6 +124,18 @@ def test_whole_numbers_as_an_index_are_not_guessed_at() -> None:
         RecordedArguments("Tensor.__setitem__.0.forward", {"input_args": [TENSOR, index, {"type": "int", "value": 0}]})
 
 
+def test_values_of_the_framework_are_made_by_it() -> None:
+    fields = {"input_args": [], "input_kwargs": {"dtype": {"type": "torch.dtype", "value": "torch.float32"}}}
+    assert bound("Torch.sum.0.forward", fields, []) == ([], {"dtype": ("own", "torch.float32")})
+    assert RecordedArguments("Torch.sum.0.forward", fields).settings == {"dtype": "torch.float32"}
+
+
+def test_an_index_of_several_dimensions_is_a_tuple() -> None:
+    index = [{"type": "slice", "value": [None, None, None]}, {"type": "int", "value": 1}]
+    args, _ = bound("Tensor.__setitem__.0.forward", {"input_args": [TENSOR, index, {"type": "int", "value": 0}]}, ["x"])
+    assert args == ["x", (slice(None), 1), 0]
+
+
 # --- inputs that are generated from the statistics of a record
 
 
@@ -204,15 +216,3 @@ def test_labels_that_a_loss_leaves_out_are_the_only_negative_ones(dump: Dump) ->
     assert (found == -100).sum() == 1
     assert found[found != -100].min() >= 0
     assert found.max() == 198
-
-
-def test_values_of_the_framework_are_made_by_it() -> None:
-    fields = {"input_args": [], "input_kwargs": {"dtype": {"type": "torch.dtype", "value": "torch.float32"}}}
-    assert bound("Torch.sum.0.forward", fields, []) == ([], {"dtype": ("own", "torch.float32")})
-    assert RecordedArguments("Torch.sum.0.forward", fields).settings == {"dtype": "torch.float32"}
-
-
-def test_an_index_of_several_dimensions_is_a_tuple() -> None:
-    index = [{"type": "slice", "value": [None, None, None]}, {"type": "int", "value": 1}]
-    args, _ = bound("Tensor.__setitem__.0.forward", {"input_args": [TENSOR, index, {"type": "int", "value": 0}]}, ["x"])
-    assert args == ["x", (slice(None), 1), 0]

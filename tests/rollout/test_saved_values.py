@@ -218,6 +218,35 @@ def test_statistics_are_those_of_float64(kind: str) -> None:
         assert found["mean"] == pytest.approx(wide.mean(), rel=1e-12)
 
 
+def test_micro_steps_are_counted_by_key_and_step(saver: Saver) -> None:
+    for number in range(2):
+        saver.save({"a": np.full(1, number)})
+    saver.save({"b": np.ones(1)})
+    saver.step()
+    saver.save({"a": np.full(1, 9)})
+    saver.save({"a": np.full(1, 5)}, micro_batch=7)
+    saver.flush()
+    found = sorted(str(path.parent.relative_to(saver.path)) for path in Path(saver.path).rglob("*.npy"))
+    assert found == [
+        "data/a/step0/rank0/micro_step0",
+        "data/a/step0/rank0/micro_step1",
+        "data/a/step1/rank0/micro_step0",
+        "data/a/step1/rank0/micro_step7",
+        "data/b/step0/rank0/micro_step0",
+    ]
+
+
+def test_a_configuration_takes_any_value(saver: Saver) -> None:
+    saver.save_config({"lr": 1e-4, "betas": (0.9, 0.95), "scale": np.array([1, 2]), "large": np.zeros(2000)})
+    saver.flush()
+    assert json.loads((Path(saver.path) / "configurations.json").read_text(encoding="utf-8")) == {
+        "lr": 1e-4,
+        "betas": [0.9, 0.95],
+        "scale": [1, 2],
+        "large": {"dtype": "float64", "shape": [2000]},
+    }
+
+
 # --- two folders of saved values compared: the recorded tables, and what ours show that they do not
 
 
@@ -360,32 +389,3 @@ def test_the_command_writes_the_same_tables(
     assert table(tmp_path / "out", "reward") == recorded_tables()["reward.xlsx"]
     same = ["rollout_check", sides[0], sides[0], "--tables", "-o", str(tmp_path / "same")]
     assert cli.main(same) == 0
-
-
-def test_a_configuration_takes_any_value(saver: Saver) -> None:
-    saver.save_config({"lr": 1e-4, "betas": (0.9, 0.95), "scale": np.array([1, 2]), "large": np.zeros(2000)})
-    saver.flush()
-    assert json.loads((Path(saver.path) / "configurations.json").read_text(encoding="utf-8")) == {
-        "lr": 1e-4,
-        "betas": [0.9, 0.95],
-        "scale": [1, 2],
-        "large": {"dtype": "float64", "shape": [2000]},
-    }
-
-
-def test_micro_steps_are_counted_by_key_and_step(saver: Saver) -> None:
-    for number in range(2):
-        saver.save({"a": np.full(1, number)})
-    saver.save({"b": np.ones(1)})
-    saver.step()
-    saver.save({"a": np.full(1, 9)})
-    saver.save({"a": np.full(1, 5)}, micro_batch=7)
-    saver.flush()
-    found = sorted(str(path.parent.relative_to(saver.path)) for path in Path(saver.path).rglob("*.npy"))
-    assert found == [
-        "data/a/step0/rank0/micro_step0",
-        "data/a/step0/rank0/micro_step1",
-        "data/a/step1/rank0/micro_step0",
-        "data/a/step1/rank0/micro_step7",
-        "data/b/step0/rank0/micro_step0",
-    ]

@@ -217,9 +217,6 @@ def test_a_wrong_piece_of_a_weight_is_the_first_divergence(pages: dict[str, Writ
     ]  # fmt: skip
 
 
-# --- merged dumps as files
-
-
 # --- communication
 
 

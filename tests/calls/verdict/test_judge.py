@@ -232,6 +232,33 @@ def test_what_is_computed_inside_is_moved_where_the_inputs_explain_nothing() -> 
     assert asked == [2.0**-24]
 
 
+@pytest.mark.parametrize(("base", "weight"), [("conv2d", (8, 3, 3, 3)), ("conv_transpose2d", (3, 8, 3, 3))])
+def test_the_gradient_of_a_convolution_sums_over_all_places(base: str, weight: tuple[int, ...]) -> None:
+    inputs = [np.ones((4, 3, 32, 32)), np.ones(weight), np.ones((4, 8, 32, 32))]
+    found = verdict(f"Functional.{base}", np.ones(weight), np.full(weight, 2.0), direction="backward", inputs=inputs)
+    assert found.bound == "dot product of 4096"
+
+
+def test_zeros_whatever_the_inputs_are_may_be_differences_of_rounded_numbers() -> None:
+    given: dict[str, Any] = {"inputs": [np.array([[3.0]]), np.array([1.0])], "moved": lambda unit: np.zeros((1, 1))}
+    assert verdict("Functional.layer_norm", [[1e-7]], [[0.0]], **given).status == "pass"
+    assert verdict("Functional.layer_norm", [[1e-4]], [[0.0]], **given).status == "error"
+
+
+def test_the_next_number_is_another_one_in_float64() -> None:
+    values = np.ones(8, np.float32)
+    result, exact = np.nextafter(values, np.float32(2)), np.nextafter(values.astype(np.float64), 2)
+    assert verdict("Torch.nextafter", result, exact).status == "pass"
+    assert verdict("Torch.nextafter", values + np.float32(2e-6), exact).status == "suspect"
+
+
+def test_a_scalar_that_the_dtype_lacks_is_another_rounding() -> None:
+    result = held(0.3 * 1.1, "bfloat16") * (1 + 2.0**-7)
+    given: dict[str, Any] = {"dtype": "bfloat16", "inputs": [np.ones(1)]}
+    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 2}, **given).status == "suspect"
+    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 0.3}, **given).status == "pass"
+
+
 # --- factors that all elements have in common
 
 
@@ -483,30 +510,3 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
     given: dict[str, Any] = {"base": "Functional.alpha_dropout"}
     assert dropped(result, SOURCE, {"p": p}, **given).status in ("exact", "pass")
     assert dropped(a * np.where(mask, SOURCE, 0), SOURCE, {"p": p}, **given).status == "error"
-
-
-def test_a_scalar_that_the_dtype_lacks_is_another_rounding() -> None:
-    result = held(0.3 * 1.1, "bfloat16") * (1 + 2.0**-7)
-    given: dict[str, Any] = {"dtype": "bfloat16", "inputs": [np.ones(1)]}
-    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 2}, **given).status == "suspect"
-    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 0.3}, **given).status == "pass"
-
-
-@pytest.mark.parametrize(("base", "weight"), [("conv2d", (8, 3, 3, 3)), ("conv_transpose2d", (3, 8, 3, 3))])
-def test_the_gradient_of_a_convolution_sums_over_all_places(base: str, weight: tuple[int, ...]) -> None:
-    inputs = [np.ones((4, 3, 32, 32)), np.ones(weight), np.ones((4, 8, 32, 32))]
-    found = verdict(f"Functional.{base}", np.ones(weight), np.full(weight, 2.0), direction="backward", inputs=inputs)
-    assert found.bound == "dot product of 4096"
-
-
-def test_zeros_whatever_the_inputs_are_may_be_differences_of_rounded_numbers() -> None:
-    given: dict[str, Any] = {"inputs": [np.array([[3.0]]), np.array([1.0])], "moved": lambda unit: np.zeros((1, 1))}
-    assert verdict("Functional.layer_norm", [[1e-7]], [[0.0]], **given).status == "pass"
-    assert verdict("Functional.layer_norm", [[1e-4]], [[0.0]], **given).status == "error"
-
-
-def test_the_next_number_is_another_one_in_float64() -> None:
-    values = np.ones(8, np.float32)
-    result, exact = np.nextafter(values, np.float32(2)), np.nextafter(values.astype(np.float64), 2)
-    assert verdict("Torch.nextafter", result, exact).status == "pass"
-    assert verdict("Torch.nextafter", values + np.float32(2e-6), exact).status == "suspect"

@@ -160,7 +160,7 @@ def accumulated(products: Any, dtype: str) -> Any:
     return total
 
 
-def matrices_of_half_precision_sums(dtype: str, terms: int, rows: int = 16, columns: int = 12) -> tuple[Any, Any]:
+def halves(dtype: str, terms: int, rows: int = 16, columns: int = 12) -> tuple[Any, Any]:
     draws = np.random.default_rng(3)
     return held(draws.standard_normal((rows, terms)), dtype), held(draws.standard_normal((columns, terms)), dtype)
 
@@ -189,7 +189,7 @@ def judged(base: str, result: Any, left: Any, right: Any, dtype: str, **given: A
     "base", ["Functional.linear", "Torch.matmul", "Torch.bmm", "Functional.conv1d", "Torch.einsum"]
 )
 def test_a_product_that_is_accumulated_in_half_precision_is_wrong(base: str, dtype: str, terms: int) -> None:
-    left, right = matrices_of_half_precision_sums(dtype, terms)
+    left, right = halves(dtype, terms)
     result = accumulated(left[:, None] * right[None], dtype)
     found = judged(base, result, left, right, dtype)
     assert (found.status, found.fits) == ("error", f"{dtype} accumulation")
@@ -198,20 +198,20 @@ def test_a_product_that_is_accumulated_in_half_precision_is_wrong(base: str, dty
 @pytest.mark.parametrize("terms", [1, 2, 128, 2048])
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_product_that_is_accumulated_in_float32_is_right(dtype: str, terms: int) -> None:
-    left, right = matrices_of_half_precision_sums(dtype, terms)
+    left, right = halves(dtype, terms)
     result = held(accumulated(left[:, None] * right[None], "float32"), dtype)
     assert judged("Torch.matmul", result, left, right, dtype).status in ("exact", "pass")
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_kernel_that_is_known_to_sum_in_half_precision_may(dtype: str) -> None:
-    left, right = matrices_of_half_precision_sums(dtype, 32)
+    left, right = halves(dtype, 32)
     result = accumulated(left[:, None] * right[None], dtype)
     assert judged("Torch.addbmm", result, left, right, dtype).status == "pass"
 
 
 def test_inputs_of_float32_are_rounded_under_autocast() -> None:
-    left, right = matrices_of_half_precision_sums("float32", 128)
+    left, right = halves("float32", 128)
     result = held(held(left, "bfloat16") @ held(right, "bfloat16").T, "bfloat16")
     exact = left @ right.T
     subject = Subject(

@@ -205,12 +205,12 @@ def test_a_fused_layer_has_no_counterpart(tmp_path: Path) -> None:
 # --- which processes of two runs belong together where they have no ranks
 
 
-def dump_of_processes(folder: Path, names: list[str], largest: float = 1.0) -> str:
+def dump_of_calls(folder: Path, names: list[str], largest: float = 1.0) -> str:
     return str(write(folder, {f"Torch.{name}.0.forward": call([tensor(largest)]) for name in names}))
 
 
 def side(folder: Path, *works: tuple[list[str], float]) -> list[str]:
-    return [dump_of_processes(folder / str(index), names, largest) for index, (names, largest) in enumerate(works)]
+    return [dump_of_calls(folder / str(index), names, largest) for index, (names, largest) in enumerate(works)]
 
 
 A, B, CHANGED_B = ["sin", "cos", "tan"], ["relu", "tanh", "exp"], ["relu", "tanh", "log"]

@@ -153,15 +153,30 @@ def test_other_files_are_reported_when_no_line_fits(
     assert told_of(tmp_path, capsys, option, content) == told
 
 
+@pytest.mark.parametrize(
+    ("key", "names", "mapped"),
+    [
+        ("Cell.fc.Dense.forward.0", {}, "Module.fc.Dense.forward.0"),
+        ("Cell.fc.Dense.forward.0", {"fc.Dense": "lin.Linear", "Dense": "No"}, "Module.lin.Linear.forward.0"),
+        ("Cell.a.RowLinear.backward.3", {"RowLinear": "TERow"}, "Module.a.TERow.backward.3"),
+        ("Module.a.a.A.parameters_grad.0", {"a": "b"}, "Module.b.a.A.parameters_grad.0"),
+        ("Cell.x.forward.y.F.forward.2", {"y.F": "z.G"}, "Module.x.forward.z.G.forward.2"),
+        ("Torch.sin.0.forward", {"sin": "cos"}, "Torch.sin.0.forward"),
+    ],
+)
+def test_names_of_cells_are_mapped_whole_or_in_parts(key: str, names: dict[str, str], mapped: str) -> None:
+    assert map_cell(key, names) == mapped
+
+
 # --- networks matched by where in the module tree a call stands
 
 
-def dump_of_layer_names(folder: Path, tree: dict[str, str | None], with_tree: bool = True) -> Path:
+def dump_of_tree(folder: Path, tree: dict[str, str | None], with_tree: bool = True) -> Path:
     data = {name: {"input": [tensor()]} if ".backward" in name else {"input_args": [tensor()]} for name in tree}
     return write(folder, data, tree if with_tree else None)
 
 
-def met_of_layer_names(target: Path, golden: Path, rules: str = BUILT_IN) -> dict[str, str | None]:
+def met_by_layers(target: Path, golden: Path, rules: str = BUILT_IN) -> dict[str, str | None]:
     result = compare_dumps(read(target), read(golden), Options(layer_mapping=rules))
     return {row.record: row.golden_record for row in result.rows if row.target is not None}
 
@@ -180,7 +195,7 @@ def test_calls_match_by_their_place_and_not_by_their_number(tmp_path: Path) -> N
     first, second = "Module.a.Linear.forward.0", "Module.b.Linear.forward.0"
     target = {"Torch.sin.0.forward": first, first: None, "Torch.sin.1.forward": second, second: None}
     golden = {"Torch.sin.0.forward": second, second: None, "Torch.sin.1.forward": first, first: None}
-    found = met_of_layer_names(dump_of_layer_names(tmp_path / "a", target), dump_of_layer_names(tmp_path / "b", golden))
+    found = met_by_layers(dump_of_tree(tmp_path / "a", target), dump_of_tree(tmp_path / "b", golden))
     assert found["Torch.sin.0.forward"] == "Torch.sin.1.forward"
     assert found["Torch.sin.1.forward"] == "Torch.sin.0.forward" and found[first] == first
 
@@ -188,22 +203,19 @@ def test_calls_match_by_their_place_and_not_by_their_number(tmp_path: Path) -> N
 def test_blocks_of_a_pipeline_stage_are_counted_from_zero(tmp_path: Path) -> None:
     target = dict.fromkeys([f"Module.layers.{n}.fc.Linear.forward.0" for n in (0, 1)])
     golden = dict.fromkeys([f"Module.layers.{n}.fc.Linear.forward.0" for n in (10, 9)])
-    found = met_of_layer_names(dump_of_layer_names(tmp_path / "a", target), dump_of_layer_names(tmp_path / "b", golden))
+    found = met_by_layers(dump_of_tree(tmp_path / "a", target), dump_of_tree(tmp_path / "b", golden))
     assert list(found.values()) == [f"Module.layers.{n}.fc.Linear.forward.0" for n in (9, 10)]
 
 
 def test_a_tree_on_one_side_only_is_an_error(tmp_path: Path) -> None:
     tree = {"Torch.sin.0.forward": None}
     with pytest.raises(MsprobeException, match=r"needs construct\.json next to both"):
-        met_of_layer_names(
-            dump_of_layer_names(tmp_path / "a", tree), dump_of_layer_names(tmp_path / "b", tree, with_tree=False)
-        )
+        met_by_layers(dump_of_tree(tmp_path / "a", tree), dump_of_tree(tmp_path / "b", tree, with_tree=False))
 
 
 def test_the_derived_mapping_can_be_given_again(tmp_path: Path) -> None:
     sides = [
-        dump_of_layer_names(tmp_path / side, {"Module.a.Linear.forward.0": None, "Torch.sin.0.forward": None})
-        for side in "ab"
+        dump_of_tree(tmp_path / side, {"Module.a.Linear.forward.0": None, "Torch.sin.0.forward": None}) for side in "ab"
     ]
     arguments = ["compare", "-tp", str(sides[0]), "-gp", str(sides[1]), "-o"]
     assert cli.main([*arguments, str(tmp_path / "first"), "-lm"]) == 0
@@ -272,18 +284,3 @@ def test_is_named_in_a_warning_and_left_out(
     said = capsys.readouterr().err
     assert f"{run}/step0: no records were found of rank2." in said
     assert "msprobe" not in said and "dump.journal" not in said
-
-
-@pytest.mark.parametrize(
-    ("key", "names", "mapped"),
-    [
-        ("Cell.fc.Dense.forward.0", {}, "Module.fc.Dense.forward.0"),
-        ("Cell.fc.Dense.forward.0", {"fc.Dense": "lin.Linear", "Dense": "No"}, "Module.lin.Linear.forward.0"),
-        ("Cell.a.RowLinear.backward.3", {"RowLinear": "TERow"}, "Module.a.TERow.backward.3"),
-        ("Module.a.a.A.parameters_grad.0", {"a": "b"}, "Module.b.a.A.parameters_grad.0"),
-        ("Cell.x.forward.y.F.forward.2", {"y.F": "z.G"}, "Module.x.forward.z.G.forward.2"),
-        ("Torch.sin.0.forward", {"sin": "cos"}, "Torch.sin.0.forward"),
-    ],
-)
-def test_names_of_cells_are_mapped_whole_or_in_parts(key: str, names: dict[str, str], mapped: str) -> None:
-    assert map_cell(key, names) == mapped

@@ -151,7 +151,7 @@ def test_every_key_is_in_the_schema_where_the_file_has_it() -> None:
         assert all(place[name].get("description") for place in places), name
 
 
-VALUES_OF_SCHEMA = (
+SCHEMA_VALUES = (
     True, False, 0, 1, 3, -1, -5, 2_000_000, 1.5, -0.5, "", "3", "2-5", "x", "L1", "ALL", "npy", "md5", "all",
     "statistics", [], [1], ["1-2"], ["x"], [""], ["all"], ["forward"], [-1, 0.5], [True], [None], ["x", "y", "z"], {},
     {"a": 1},
@@ -161,7 +161,7 @@ VALUES_OF_SCHEMA = (
 # Whether there is such a folder, or such a record, no schema can say.
 @pytest.mark.parametrize("name", [name for name in KEYS if name not in ("bench_path", "scope")])
 def test_the_schema_takes_the_values_that_the_file_may_have(name: str, in_an_empty_folder: None) -> None:
-    for value in VALUES_OF_SCHEMA:
+    for value in SCHEMA_VALUES:
         try:
             KEYS[name].parse(value, Location("config.json", name))
             is_taken = True

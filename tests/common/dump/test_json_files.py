@@ -191,6 +191,26 @@ def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, JOURNAL_FILE])
 
 
+def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("one\ntwo\n")
+
+    def put(writer: JournalWriter) -> None:
+        # Two places in one line, the same place again, another line, and a stack without any source.
+        tree: StackTree[Frame] = StackTree()
+        tree.add(0, -1, ("<string>", 5, "g"))
+        for number, line in enumerate([1, 1, 2], 1):
+            tree.add(number, 0, (str(source), line, "f"))
+        for n, stack in enumerate([3, 1, 2, 1, 0, -1]):
+            writer.stack(stack, tree)
+            record(writer, f"r{n}", n, stack)
+
+    stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
+    assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
+    assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
+    assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
+
+
 # --- files and folders
 
 
@@ -282,23 +302,3 @@ def test_a_name_as_long_as_a_file_system_takes_is_written(tmp_path: Path, name: 
         (aside,) = os.listdir(tmp_path)
         assert aside != name and len(os.fsencode(aside)) <= 255
     assert os.listdir(tmp_path) == [name] and (tmp_path / name).read_bytes() == b"content"
-
-
-def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
-    source = tmp_path / "train.py"
-    source.write_text("one\ntwo\n")
-
-    def put(writer: JournalWriter) -> None:
-        # Two places in one line, the same place again, another line, and a stack without any source.
-        tree: StackTree[Frame] = StackTree()
-        tree.add(0, -1, ("<string>", 5, "g"))
-        for number, line in enumerate([1, 1, 2], 1):
-            tree.add(number, 0, (str(source), line, "f"))
-        for n, stack in enumerate([3, 1, 2, 1, 0, -1]):
-            writer.stack(stack, tree)
-            record(writer, f"r{n}", n, stack)
-
-    stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
-    assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
-    assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
-    assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]

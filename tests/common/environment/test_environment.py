@@ -205,9 +205,6 @@ def test_a_damaged_file_says_nothing(modules: Any) -> None:
     assert settings_at(None, 0) == {}
 
 
-# --- the rounding of matrix products that switches of an environment allow
-
-
 # --- the filter of variables, settings and lines of code
 
 ALLOWED = {

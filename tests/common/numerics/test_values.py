@@ -87,8 +87,6 @@ def test_long_tensors_are_measured_as_a_whole(dtype: str) -> None:
     assert found[4:] == tuple(by_numpy(n, b, kind)[4:])
 
 
-# --- what rounding may do to sums: derived sizes against sums that are computed here
-
 # --- what sums lose: the derived size against sums of float32 that are added one after the other
 
 

@@ -88,6 +88,27 @@ def test_a_layer_with_parameters_on_one_side_is_without_effect_where_the_module_
     assert nowhere.answer == "cannot_tell" and "none of these shows or excludes one" in nowhere.why
 
 
+def test_what_a_call_keeps_for_the_next_step_cannot_be_told_from_this_one(tmp_path: Path) -> None:
+    def run(momentum: float) -> Run:
+        record = call([tensor(X), tensor(W[0]), tensor(W[1])], tensor(np.tanh(X)))
+        record["input_kwargs"] = {"momentum": {"type": "float", "value": momentum}}
+        return {**chain(), "Functional.batch_norm.0.forward": record}
+
+    found = summary(tmp_path, run(0.2), run(0.1))
+    assert found.answer == "cannot_tell" and "momentum" in found.why
+
+
+def test_values_of_another_number_count_as_not_compared(tmp_path: Path) -> None:
+    def run(rows: int) -> Run:
+        pairs = {name: record for name, record in chain().items() if "linear" in name}
+        for record in pairs.values():
+            record["input_args"], record["output"] = [tensor(X[:rows])], [tensor(X[:rows])]
+        return pairs
+
+    found = summary(tmp_path, run(8), run(16))
+    assert found.answer != "none" and found.coverage.compared_records == 0
+
+
 # --- what a divergence has reached
 
 
@@ -123,6 +144,14 @@ def test_what_arrives_by_a_communication_follows_the_rank_that_sent_it(tmp_path:
     found = Followers().add_step([sender, receiver])
     assert [each.answer for each in found] == ["divergence", "cannot_tell"]
     assert found[1].follows == Origin("step0", "rank0")
+
+
+def test_batches_of_an_evaluation_do_not_follow_each_other(tmp_path: Path) -> None:
+    # Its parameters differ by their types, and neither run changes them.
+    followers = Followers()
+    followers.add_step([of_step(tmp_path, "step0", carried=APART, is_bad=True)])
+    (found,) = followers.add_step([of_step(tmp_path, "step1", carried=APART)])
+    assert found.follows is None and found.answer == "none"
 
 
 # --- how much was compared stands in the first line, so that silence about little is not taken for agreement
@@ -307,32 +336,3 @@ def test_between_two_levels_the_fault_is_named_in_what_both_record(tmp_path: Pat
     expected = AROUND.format(1) if level == "L0" else "Functional.relu.1.forward"
     assert divergence is not None and divergence.record == expected
     assert divergence.first.reason.startswith("output.0 differs by 5.0e-01 of its size")
-
-
-def test_what_a_call_keeps_for_the_next_step_cannot_be_told_from_this_one(tmp_path: Path) -> None:
-    def run(momentum: float) -> Run:
-        record = call([tensor(X), tensor(W[0]), tensor(W[1])], tensor(np.tanh(X)))
-        record["input_kwargs"] = {"momentum": {"type": "float", "value": momentum}}
-        return {**chain(), "Functional.batch_norm.0.forward": record}
-
-    found = summary(tmp_path, run(0.2), run(0.1))
-    assert found.answer == "cannot_tell" and "momentum" in found.why
-
-
-def test_batches_of_an_evaluation_do_not_follow_each_other(tmp_path: Path) -> None:
-    # Its parameters differ by their types, and neither run changes them.
-    followers = Followers()
-    followers.add_step([of_step(tmp_path, "step0", carried=APART, is_bad=True)])
-    (found,) = followers.add_step([of_step(tmp_path, "step1", carried=APART)])
-    assert found.follows is None and found.answer == "none"
-
-
-def test_values_of_another_number_count_as_not_compared(tmp_path: Path) -> None:
-    def run(rows: int) -> Run:
-        pairs = {name: record for name, record in chain().items() if "linear" in name}
-        for record in pairs.values():
-            record["input_args"], record["output"] = [tensor(X[:rows])], [tensor(X[:rows])]
-        return pairs
-
-    found = summary(tmp_path, run(8), run(16))
-    assert found.answer != "none" and found.coverage.compared_records == 0

@@ -229,11 +229,8 @@ class Program:
         return y
 
 
-def result_of_evidence(folder: Path, target: Program, golden: Program) -> ComparisonResult:
+def result_between(folder: Path, target: Program, golden: Program) -> ComparisonResult:
     return result_of(folder, target.data, golden.data)
-
-
-# --- what a call returns beside a result that agrees
 
 
 # --- what a tensor is that several calls take
@@ -261,12 +258,12 @@ def rotated(side: int, wrong_angles: bool = False) -> Program:
 
 
 def test_angles_are_named_that_are_wrong_in_all_calls(tmp_path: Path) -> None:
-    found = result_of_evidence(tmp_path, rotated(TARGET, wrong_angles=True), rotated(GOLDEN))
+    found = result_between(tmp_path, rotated(TARGET, wrong_angles=True), rotated(GOLDEN))
     assert named(found.divergence) == "Module.model.rotary.Rotary.forward.0"
 
 
 def test_right_angles_are_no_divergence_from_their_cosines(tmp_path: Path) -> None:
-    assert result_of_evidence(tmp_path, rotated(TARGET), rotated(GOLDEN)).divergence is None
+    assert result_between(tmp_path, rotated(TARGET), rotated(GOLDEN)).divergence is None
 
 
 # --- settings of modules in two frameworks: what is one setting in two forms, and what is another one

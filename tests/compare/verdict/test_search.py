@@ -120,9 +120,6 @@ def test_a_wrong_gradient_between_modules_is_not_explained_by_what_is_computed_f
     assert divergence is not None and "Module.block.first.Linear.backward.0" in divergence.first.reason
 
 
-# --- how it is told
-
-
 # --- differences that inputs and rounding explain are no divergence, in runs whose arithmetic numpy does
 
 

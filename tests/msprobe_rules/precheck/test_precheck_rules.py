@@ -198,13 +198,13 @@ def test_the_release_is_reproduced_bit_for_bit(case: str, tmp_path: Path) -> Non
         assert Path(path).read_bytes() == (CASES / expected.format(kind)).read_bytes()
 
 
-GOOD_OF_TWO_DEVICES = {"small_value_share": 0.0, "rmse": 0.01, "max_rel": 0.01, "mean_rel": 0.01, "error_balance": 0.0}
+METRICS = {"small_value_share": 0.0, "rmse": 0.01, "max_rel": 0.01, "mean_rel": 0.01, "error_balance": 0.0}
 
 
 def row(name: str = "Functional.silu.0.forward.output.0", **changes: Any) -> DetailsRow:
     whole: dict[str, Any] = {
         "name": name, "status": "pass", "bench_dtype": "float64", "device_dtype": "float32", "shape": (4, 4),
-        "metrics": GOOD_OF_TWO_DEVICES,
+        "metrics": METRICS,
     }  # fmt: skip
     return DetailsRow(**{**whole, **changes})
 
@@ -216,17 +216,17 @@ def compared(npu: DetailsRow, gpu: DetailsRow) -> ComparisonRow:
 
 def test_ratios_decide_in_the_benchmark_class() -> None:
     assert compared(row(), row()).status == "pass"
-    worse = row(metrics={**GOOD_OF_TWO_DEVICES, "rmse": 0.03})
+    worse = row(metrics={**METRICS, "rmse": 0.03})
     found = compared(worse, row())
     assert (found.status, found.message) == ("error", "rmse is 3 times the GPU's; allowed: 2.")
     assert (found.cells["rmse_ratio"], found.cells["rmse_verdict"]) == (pytest.approx(3), "error")
-    assert compared(row(metrics={**GOOD_OF_TWO_DEVICES, "error_balance": 1.0}), row()).status == "pass"
+    assert compared(row(metrics={**METRICS, "error_balance": 1.0}), row()).status == "pass"
 
 
 def test_special_values_of_the_npu_alone_are_an_error() -> None:
     # P7: they are masked out of every ratio.
     for special in ({"cosine": float("nan")}, {"max_abs": float("inf")}):
-        npu = row(metrics={**GOOD_OF_TWO_DEVICES, **special})
+        npu = row(metrics={**METRICS, **special})
         assert compared(npu, row()).status == "error"
         assert compared(npu, npu).status == "pass"
         assert compared(row(), npu).status == "pass"
@@ -235,7 +235,7 @@ def test_special_values_of_the_npu_alone_are_an_error() -> None:
 def test_a_case_is_as_bad_as_its_worst_row() -> None:
     names = [f"Torch.cumsum.0.{place}" for place in ("forward.output.0", "forward.output.1", "backward.output.0")]
     gpu = [row(name) for name in names]
-    npu = [gpu[0], replace(gpu[1], metrics={**GOOD_OF_TWO_DEVICES, "rmse": 1.0}), gpu[2]]
+    npu = [gpu[0], replace(gpu[1], metrics={**METRICS, "rmse": 1.0}), gpu[2]]
     _, results = compare(npu, gpu)
     assert [(result.forward, result.backward) for result in results] == [("error", "pass")]
     assert results[0].message.startswith("rmse is 100 times")
@@ -249,10 +249,35 @@ def test_the_planted_faults_are_all_found() -> None:
     assert embedding.forward == "error"
 
 
+@pytest.mark.parametrize("method", [our_two_device, v26_2_two_device])
+@pytest.mark.parametrize("case", RECORDED)
+def test_headings_of_either_language_give_the_same(case: str, method: Any, tmp_path: Path) -> None:
+    pair = [details(name) for name in RECORDED[case][:2]]
+    again = []
+    for place, rows in enumerate(pair):
+        path = tmp_path / f"{place}.csv"
+        path.write_bytes(Form(PLAIN).heading_of_details() + Form(PLAIN).lines(rows))
+        again.append(read_details(str(path)))
+    expected, found = method.compare(*pair), method.compare(*again)
+    assert [(row.name, row.status, row.method) for row in found[0]] == [
+        (row.name, row.status, row.method) for row in expected[0]
+    ]
+
+
 # --- metrics of tensors that are larger than one block are those of the whole
 
 
-# --- the limits of an API hold for its operator and in-place forms
+@pytest.mark.parametrize("row_of", [measured_tensor, classify_tensor])
+def test_blocks_add_up_to_the_whole(row_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    reference = random.normal(size=(100, 77)) * 10.0 ** random.uniform(-7, 2, (100, 77))
+    result = (reference * (1 + random.normal(size=reference.shape) * 1e-3)).astype(np.float32)
+    reference[7, 7], result[9, 9] = np.nan, np.inf
+    whole = row_of("Functional.silu", result, reference, "float32", "name")
+    monkeypatch.setattr(class_metrics, "BLOCK", 100)
+    parts = row_of("Functional.silu", result, reference, "float32", "name")
+    assert (parts.status, parts.message) == (whole.status, whole.message)
+    assert parts.metrics == pytest.approx(dict(whole.metrics), rel=1e-12, nan_ok=True)
 
 
 # --- ``msprobe api_precision_compare``: its files, what it prints, and its exit statuses
@@ -299,31 +324,3 @@ def test_a_cell_that_is_no_number_of_a_format_is_refused_by_its_heading(
     assert run(tables["npu"], tables["gpu"], tmp_path / "new") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "changed.csv" in line and len(line) < 500
-
-
-@pytest.mark.parametrize("method", [our_two_device, v26_2_two_device])
-@pytest.mark.parametrize("case", RECORDED)
-def test_headings_of_either_language_give_the_same(case: str, method: Any, tmp_path: Path) -> None:
-    pair = [details(name) for name in RECORDED[case][:2]]
-    again = []
-    for place, rows in enumerate(pair):
-        path = tmp_path / f"{place}.csv"
-        path.write_bytes(Form(PLAIN).heading_of_details() + Form(PLAIN).lines(rows))
-        again.append(read_details(str(path)))
-    expected, found = method.compare(*pair), method.compare(*again)
-    assert [(row.name, row.status, row.method) for row in found[0]] == [
-        (row.name, row.status, row.method) for row in expected[0]
-    ]
-
-
-@pytest.mark.parametrize("row_of", [measured_tensor, classify_tensor])
-def test_blocks_add_up_to_the_whole(row_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(5)
-    reference = random.normal(size=(100, 77)) * 10.0 ** random.uniform(-7, 2, (100, 77))
-    result = (reference * (1 + random.normal(size=reference.shape) * 1e-3)).astype(np.float32)
-    reference[7, 7], result[9, 9] = np.nan, np.inf
-    whole = row_of("Functional.silu", result, reference, "float32", "name")
-    monkeypatch.setattr(class_metrics, "BLOCK", 100)
-    parts = row_of("Functional.silu", result, reference, "float32", "name")
-    assert (parts.status, parts.message) == (whole.status, whole.message)
-    assert parts.metrics == pytest.approx(dict(whole.metrics), rel=1e-12, nan_ok=True)

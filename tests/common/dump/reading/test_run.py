@@ -151,6 +151,16 @@ def test_what_a_notebook_shows_is_escaped_and_small(tmp_path: Path) -> None:
     assert "<p>4006 items</p>" in shown[1] and "<p>and 3956 more; to_frame() has them all</p>" in shown[1]
 
 
+def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
+        probe.read(run).to_frame()
+    with pytest.raises(MissingDependency, match="pip install pandas"):
+        probe.read(run).to_frame("pandas")
+    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
+        probe.read(run).to_frame("numpy")
+
+
 # --- which processes of a step are one run, and which process of which run a folder says it is of
 
 
@@ -241,13 +251,3 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(processes, "_present", None)
     processes.write(str(tmp_path), program)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
-        probe.read(run).to_frame()
-    with pytest.raises(MissingDependency, match="pip install pandas"):
-        probe.read(run).to_frame("pandas")
-    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
-        probe.read(run).to_frame("numpy")
