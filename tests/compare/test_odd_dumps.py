@@ -33,6 +33,7 @@ RECORDED = Path(__file__).parents[1] / "reference"
 DUMPS = sorted(path for name in ("dump.json", "debug.json") for path in RECORDED.glob(f"*/cases/**/{name}"))
 
 
+@pytest.mark.sampled(least=20, each=False)
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: str(path.relative_to(RECORDED).parent))
 def test_a_recorded_dump_is_the_same_as_itself(path: Path, tmp_path: Path) -> None:
     # Without its stacks, which are recorded in a shorter form that no tool reads.
