@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
-import gc
-import importlib.util
 import itertools
-import linecache
 import sys
 import threading
 import traceback
 import tracemalloc
-from array import array
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any, Callable
 
 import pytest
@@ -21,7 +15,6 @@ import pytest
 import probe
 from probe.common import callstack
 from probe.common.callstack import CallStacks
-from probe.common.dump.stack_text import frame_text
 
 OWN_FOLDER = Path(probe.__file__).parent
 
@@ -52,16 +45,6 @@ def test_one_place_has_one_number_and_another_place_another(stacks: CallStacks) 
     # Two calls in one line are two stacks; only their text is the same.
     left, right = number_of(stacks), number_of(stacks)
     assert left != right and stacks.frames(left) == stacks.frames(right)
-
-
-def test_the_way_there_counts_not_only_the_last_call(stacks: CallStacks) -> None:
-    def deep(n: int) -> int:
-        return deep(n - 1) if n else number_of(stacks)
-
-    one, two, again = deep(1), deep(2), deep(1)
-    assert len({one, two, again}) == 3  # three lines or columns of this test
-    assert len(stacks.frames(two)) == len(stacks.frames(one)) + 1
-    assert len({deep(n) for n in (3, 3)}) == 1
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["above the caller", "whole walks"])
@@ -115,13 +98,6 @@ def test_frames_of_the_tool_are_left_out_wherever_they_are(stacks: CallStacks, t
     assert not any(path.startswith(f"{OWN_FOLDER}/") for path, _, _ in stacks.frames(wrapped))
 
 
-def test_a_folder_with_a_longer_name_is_not_the_tool(stacks: CallStacks) -> None:
-    space: dict[str, Any] = {}
-    exec(compile("def f(g, *a):\n    return g(*a)\n", f"{OWN_FOLDER}_of_a_user/x.py", "exec"), space)
-    number = space["f"](number_of, stacks)
-    assert (f"{OWN_FOLDER}_of_a_user/x.py", 2, "f") in stacks.frames(number)
-
-
 def test_the_caller_is_the_innermost_frame_of_the_user(stacks: CallStacks) -> None:
     space: dict[str, Any] = {}
     exec(compile("def f(g, *a):\n    return g(*a)\n", str(OWN_FOLDER / "x.py"), "exec"), space)
@@ -163,91 +139,6 @@ def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk(stacks: CallStac
     left_already = (lambda: sys._getframe())()
     below = number_of(stacks)
     assert stacks.frames(elsewhere())[0][2] == "elsewhere", "a frame that is not below is of no use"
-
-
-@needs_compiled
-def test_both_walks_find_the_same() -> None:
-    """Also where the stack is longer than what the compiled one has at hand, and with code that is seen first then."""
-    assert callstack._frames is not None
-    walks = callstack._frames.walk, callstack.walk_in_python
-
-    def left_out(depth: int) -> None:
-        again(depth)
-
-    def again(depth: int) -> None:
-        if depth:
-            left_out(depth - 1) if depth % 3 else again(depth - 1)
-        else:
-            compare(sys._getframe())
-
-    def compare(frame: FrameType) -> None:
-        found = []
-        for walk in walks:
-            own: dict[int, bool] = {}
-
-            def see(code: CodeType, own: dict[int, bool] = own) -> bool:
-                return own.setdefault(id(code), code is left_out.__code__)
-
-            found.append((walk(frame, own, see, None, b""), walk(frame, own, see, bottom, b"rest"), own))
-        assert found[0] == found[1]
-        whole, cut, own = found[0]
-        assert whole.startswith(cut[: -len(b"rest")]) and cut.endswith(b"rest") and len(cut) < len(whole)
-        assert id(left_out.__code__) in own and id(left_out.__code__) not in array("Q", whole)
-
-    bottom = sys._getframe()
-    for depth in (2, 50, 127, 128, 129, 400):
-        again(depth)
-
-
-@needs_compiled
-def test_the_compiled_walk_passes_a_failure_on_and_keeps_nothing() -> None:
-    assert callstack._frames is not None
-    walk = callstack._frames.walk
-
-    def deep(depth: int) -> None:
-        if depth:
-            deep(depth - 1)
-            return
-        frame = sys._getframe()
-        codes = [deep.__code__, fails.__code__]
-        before = [sys.getrefcount(code) for code in codes]
-        # At once, after some frames, and after more than the compiled walk has at hand.
-        for seen in (0, 3, 300):
-            for _ in range(100):
-                nonlocal left
-                left = seen
-                with pytest.raises(KeyError, match="seen"):
-                    walk(frame, {}, fails, None, b"")
-        del _
-        gc.collect()
-        assert [sys.getrefcount(code) for code in codes] == before
-
-    def fails(code: CodeType) -> bool:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyError("seen")
-        return False
-
-    left = 0
-    deep(400)
-
-
-@needs_compiled
-def test_the_compiled_walk_refuses_what_it_cannot_walk() -> None:
-    assert callstack._frames is not None
-    frame, walk = sys._getframe(), callstack._frames.walk
-    wrong: list[tuple[Any, ...]] = [
-        (),
-        (frame,),
-        (1, {}, bool, None, b""),
-        (frame, [], bool, None, b""),
-        (frame, {}, bool, None, ()),
-        (frame, {}, "not callable", None, b""),
-    ]
-    for arguments in wrong:
-        with pytest.raises(TypeError):
-            walk(*arguments)
 
 
 @pytest.mark.usefixtures("stacks")
@@ -303,34 +194,3 @@ def test_stacks_of_code_that_is_gone_are_never_given_to_other_code(stacks: CallS
     assert len(set(numbers)) == 50
     for n, number in enumerate(numbers):
         assert (f"<made {n}>", 2, "f") in stacks.frames(number)
-
-
-def test_source_is_read_when_the_text_is_asked_for_and_not_before(
-    stacks: CallStacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "train.py"
-    path.write_text("def train(number_of, stacks):\n      return number_of(stacks)   # é\n", encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("train", path)
-    assert spec is not None and spec.loader is not None
-    train = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(train)
-    linecache.clearcache()
-
-    def no_reading(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError(f"{args} is read while the program runs")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builtins, "open", no_reading)
-        patch.setattr(linecache, "getline", no_reading)
-        patch.setattr(linecache, "getlines", no_reading)
-        number = train.train(number_of, stacks)
-    frame = next(frame for frame in stacks.frames(number) if frame[2] == "train")
-    assert frame == (str(path), 2, "train")
-    assert frame_text(frame) == f"File {path}, line 2, in train, \n return number_of(stacks)   # é"
-
-
-def test_a_frame_without_source_has_no_text(tmp_path: Path) -> None:
-    (tmp_path / "short.py").write_text("one = 1\n\n")
-    assert frame_text((str(tmp_path / "short.py"), 1, "f")).endswith(", in f, \n one = 1")
-    for path, line in [("<string>", 1), ("short.py", 99), ("short.py", 0), ("missing.py", 1)]:
-        assert frame_text((str(tmp_path / path), line, "f")) == ""

@@ -1,28 +1,27 @@
-"""``msprobe compare``: files, folders of ranks and steps, tables, exit statuses, errors."""
+"""msprobe compare and probe.verdict: files, folders of ranks and steps, tables, exit statuses, errors."""
 
 from __future__ import annotations
 
 import csv
-import os
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import runs as saved_runs
 from command_line import compare
 from compare_cases import same
 from made_dumps import call, constant, write
 from numpy.typing import NDArray
+from runs import RECORD
 
 import probe
-from probe.common.errors import DumpFormatError
+from probe.api import cli
+from probe.common.errors import DumpFormatError, FileCheckException
+
+# --- ``msprobe compare``: files, folders of ranks and steps, tables, exit statuses, errors
 
 CASES = Path(__file__).parent / "cases"
-STEP = CASES / "multi_rank"
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "requires_grad": False}
 
 
@@ -33,16 +32,6 @@ def dump(folder: Path, inputs: list[Any], **head: Any) -> Path:
 def rows(path: Path) -> list[list[str]]:
     with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.reader(stream))
-
-
-def test_a_reader_of_the_output_that_leaves_early_is_no_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "probe.api.cli", "compare", "-tp", str(STEP / "target" / "step0")]
-    command += ["-gp", str(STEP / "golden" / "step0"), "-o", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as done:
-        assert done.stdout is not None and done.stderr is not None
-        done.stdout.close()
-        assert (done.stderr.read(), done.wait()) == ("", 141)
 
 
 def test_a_workbook_holds_the_same_cells(tmp_path: Path) -> None:
@@ -57,16 +46,6 @@ def test_a_workbook_holds_the_same_cells(tmp_path: Path) -> None:
     assert len(cells) == len(expected)
     assert all(same(str(cell), text) for row, texts in zip(cells, expected) for cell, text in zip(row, texts))
     assert type(cells[2][expected[0].index("NPU mean")]) is float
-
-
-def test_a_text_that_a_spreadsheet_would_compute_is_defused(tmp_path: Path) -> None:
-    texts = ["=1+1", "@SUM(A1)", " +cmd", "a;=1", "－1", "-1.5", "plain"]  # noqa: RUF001
-    entries = [{"type": "str", "value": text} for text in texts]
-    target, golden = dump(tmp_path / "a", entries), dump(tmp_path / "b", entries)
-    assert compare(target, golden, tmp_path / "out") == 0
-    (table,) = (tmp_path / "out").iterdir()
-    head, *body = rows(table)
-    assert [row[head.index("NPU max")] for row in body] == ["'" + text for text in texts[:5]] + texts[5:]
 
 
 def test_values_are_compared_and_a_file_that_cannot_be_read_is_a_warning_in_its_row(tmp_path: Path) -> None:  # D3a
@@ -85,61 +64,6 @@ def test_values_are_compared_and_a_file_that_cannot_be_read_is_a_warning_in_its_
     # Of the last one neither side has a file, and its statistics agree.
     assert found == [("1.0", "pass"), ("unsupported", "warning"), ("unsupported", "warning"), ("unsupported", "pass")]
     assert "1.npy" in body[1][head.index("Err_message")] and body[0][-1] == "['0.npy', '0.npy']"
-
-
-@pytest.mark.parametrize(
-    ("target", "golden", "said"),
-    [
-        ("missing", "b", "missing does not exist"),
-        ("ranks", "b/dump.json", "ranks holds no dump itself"),
-        ("a/stack.json", "b/dump.json", "stack.json holds no records; give dump.json"),
-        ("a/debug.json", "b/dump.json", "debug.json is compared with debug.json only"),
-        ("empty", "empty", "empty holds no dump; give dump.json"),
-        ("ranks", "empty", "empty holds no dump; give dump.json"),
-        ("two", "b", "two holds no dump; give dump.json"),
-        ("torn", "b/dump.json", "cut off at byte"),
-    ],
-)
-def test_an_input_error_is_one_line_and_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, golden: str, said: str
-) -> None:
-    for side in "ab":
-        dump(tmp_path / side, [TENSOR])
-    for rank in "01":
-        dump(tmp_path / "ranks" / f"rank{rank}", [TENSOR])
-    for name in ("stack.json", "debug.json"):
-        shutil.copy(tmp_path / "a" / "dump.json", tmp_path / "a" / name)
-    for folder in ("empty", "two/rank0", "two/rank1", "torn"):
-        (tmp_path / folder).mkdir(parents=True)
-    torn = tmp_path / "torn" / "dump.json"
-    torn.write_bytes((tmp_path / "a" / "dump.json").read_bytes()[:90])
-    assert compare(torn if target == "torn" else tmp_path / target, tmp_path / golden, tmp_path / "out") == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1 and error.startswith("msprobe compare: ")
-
-
-@pytest.mark.parametrize("option", ["-tp", "-gp", "-o", "-dm", "--config"])
-def test_a_path_that_is_empty_is_an_error_of_usage_that_names_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    case = CASES / "identical_stat"
-    assert compare(case / "target", case / "golden", tmp_path / "out", option, "") == 2
-    error = capsys.readouterr().err
-    assert re.search(rf"argument {option}\b.*: the path is empty; give a file or a folder\.", error)
-    assert not list(tmp_path.iterdir())
-
-
-def test_comparing_statistics_imports_nothing_heavy(tmp_path: Path) -> None:
-    case = CASES / "identical_stat"
-    code = f"""
-import sys
-from probe.api import cli
-assert cli.main(["compare", "-tp", {str(case / "target")!r}, "-gp", {str(case / "golden")!r}, "-o", "."]) == 0
-assert not {{"torch", "mindspore", "numpy", "pandas", "rich", "openpyxl"}} & set(sys.modules)
-"""
-    environment = {"PYTHONPATH": str(Path(probe.__file__).parents[1])}
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
 
 
 HOSTILE = "Torch.\x1b[2J\x1b]0;x\x07relu\nfirst divergence: none.0.forward"
@@ -239,10 +163,44 @@ def test_nan_in_the_files_of_one_side_is_a_divergence_whatever_the_statistics_sa
     assert said[0] == "first divergence: Torch.sin.0.forward" and "has a NaN or an infinity on one side only" in said[1]
 
 
-def test_saved_values_that_differ_are_not_called_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, golden = (CASES / "debug_save" / side for side in ("target", "golden"))
-    assert compare(target, golden, tmp_path / "out", "--fail-on", "divergence") == 2
-    said = capsys.readouterr().out
-    assert "saved values differ, and a dump does not record which value is computed from which" in said
-    assert compare(target, target, tmp_path / "out", "--fail-on", "divergence") == 0
-    assert "no divergence: nothing differs" in capsys.readouterr().out
+# --- `probe.verdict`: the answer of ``msprobe compare`` in Python and in a notebook
+
+MATRIX = np.ones((2, 3), dtype=np.float32)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs of two steps, which diverge in the second."""
+    for name in ("a", "b"):
+        saved_runs.write(tmp_path / name / "step0" / "rank0", [MATRIX])
+        saved_runs.write(tmp_path / name / "step1" / "rank0", [MATRIX * (2 if name == "a" else 1)], stack=True)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_it_prints_what_the_command_prints(
+    runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = probe.verdict(*runs)
+    assert found.divergence is not None and found.divergence.record == RECORD
+    assert found.answer[0] == f"first divergence: step 1, rank 0: {RECORD}" and len(found.summaries) == 2
+    capsys.readouterr()
+    assert cli.main(["compare", "-tp", str(runs[0]), "-gp", str(runs[1]), "-o", str(tmp_path / "out")]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if not line.lstrip().startswith(("table:", "time:"))]
+    assert str(found).splitlines() == said
+
+
+def test_tables_are_written_where_a_folder_is_given(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    probe.verdict(*runs, output=tmp_path / "out")
+    assert len([*(tmp_path / "out").rglob("*.csv")]) == 2
+    with pytest.raises(FileCheckException, match="does not exist"):
+        probe.verdict(runs[0], tmp_path / "nowhere")
+
+
+def test_what_a_notebook_shows_has_the_answer_and_is_escaped(tmp_path: Path) -> None:
+    for name, factor in (("a", 2), ("b", 1)):
+        saved_runs.write(tmp_path / name, [MATRIX * factor])
+        path = tmp_path / name / "dump.json"
+        path.write_text(path.read_text().replace(RECORD, "Torch.<img/onerror=x>.0.forward"))
+    text = probe.verdict(tmp_path / "a", tmp_path / "b")._repr_html_()
+    assert "first divergence: Torch.&lt;img/onerror=x&gt;.0.forward" in text and "<img" not in text
+    assert "<table" in text and len(text) < 5000

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,12 +77,12 @@ def test_two_processes_say_and_write_what_one_does(
     assert files == without_times(tmp_path / "1") and len(files) >= 2
 
 
-def test_of_forty_steps_folders_and_lines_stand_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(40)], real_data=True)
+def test_of_eleven_steps_folders_and_lines_stand_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(11)], real_data=True)
     assert compare(target, golden, tmp_path / "out", "--jobs", "2", "--json", "-tensor_log") == 0
     said = capsys.readouterr()
     summaries = json.loads(said.out)
-    assert [summary["step"] for summary in summaries] == [f"step{n}" for n in range(40)]
+    assert [summary["step"] for summary in summaries] == [f"step{n}" for n in range(11)]
     for number, summary in enumerate(summaries):
         (table,) = summary["tables"]
         assert f"step{number}{os.sep}" in table
@@ -92,25 +91,7 @@ def test_of_forty_steps_folders_and_lines_stand_in_order(tmp_path: Path, capsys:
     assert all(f"{RECORD}.input.0 and {RECORD}.input.0: Cosine 1.0, " in line for line in lines)
     # The relative error of n against n + 0.5.
     errors = [float(line.partition("MaxRelativeErr ")[2].split(",")[0]) for line in lines]
-    assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(40)])
-
-
-def test_a_pair_that_cannot_be_read_is_left_out_and_json_stays_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(STEP, tmp_path / "run")
-    broken = tmp_path / "run" / "target" / "step0" / "rank0" / "dump.json"
-    broken.write_text(broken.read_text()[:500])
-    paths = tmp_path / "run" / "target" / "step0", tmp_path / "run" / "golden" / "step0"
-    assert compare(*paths, tmp_path / "out", "--jobs", "2", "--json") == 2
-    said = capsys.readouterr()
-    found = json.loads(said.out)
-    assert [summary["label"] for summary in found] == ["rank1"]
-    assert said.err.startswith("msprobe compare: ") and said.err.count("\n") == 1
-    assert "rank0 is left out: " in said.err and "cut off" in said.err
-    # What is missing from the search for the cause may be the cause.
-    assert compare(*paths, tmp_path / "analysis", "--jobs", "2", "-da") == 2
-    assert "cut off" in capsys.readouterr().err
+    assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(11)])
 
 
 def test_a_process_that_is_killed_costs_its_own_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +120,7 @@ def command(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(3)], real_data=True)
@@ -164,12 +146,6 @@ def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str
             os.killpg(process.pid, 0)
             time.sleep(0.01)
     assert not list((tmp_path / "out").rglob("*.tmp"))
-
-
-@pytest.mark.parametrize("jobs", ["0", "-1", "two", ""])
-def test_a_wrong_number_of_processes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str) -> None:
-    assert compare(*RANKS, tmp_path / "out", f"--jobs={jobs}") == 2
-    assert f"{jobs!r} is not a number of processes; allowed: 1 and more." in capsys.readouterr().err
 
 
 def test_without_distributed_the_extra_to_install_is_named(
@@ -240,16 +216,6 @@ def test_a_step_or_rank_of_one_run_alone_is_the_answer_where_all_else_agrees(
     assert capsys.readouterr().out.startswith(f"cannot be told: {one}; {other}\n")
     names = sorted(path.name.split("_")[2] for path in (tmp_path / "ranks").iterdir())
     assert names == ["rank0", "rank2"]
-
-
-def test_a_divergence_is_the_answer_and_what_one_run_has_alone_is_told_beside_it(
-    dumps_of: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = dumps_of("field") / "epsilon-larger-without-step1-usual@mix"
-    assert compare(run / "target", run / "golden", tmp_path / "out", "--fail-on", "divergence") == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("first divergence: 0.0 (LayerNorm)")
-    assert "  missing: step 1 is in the golden run only" in said
 
 
 def test_one_process_is_compared_with_each_rank_and_a_single_rank_with_that_of_its_number(

@@ -1,23 +1,24 @@
-"""Real data is read and measured by several threads; rows, errors and what runs alone."""
+"""Real data: rows measured by several threads, and tensors that are multiplied by a matrix first."""
 
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import made_dumps
 import numpy as np
 import pytest
-from made_dumps import tensor
+from made_dumps import tensor, tensor_of, write
 
-import probe
+from probe.api import cli
 from probe.common.align.row import Row
-from probe.common.dump.reading.dump import Dump
-from probe.common.errors import DumpFormatError
-from probe.common.numerics.user_metrics import Algorithm
+from probe.common.dump.reading.dump import Dump, read
+from probe.compare.comparison import compare_dumps
+from probe.compare.options import Options
 from probe.compare.rows.tensor_rows import TensorValues
+
+# --- real data is read and measured by several threads; rows, errors and what runs alone
 
 
 def written(folder: Path, arrays: list[Any], apart: float = 0.0) -> Dump:
@@ -47,52 +48,48 @@ def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
     assert [row.metrics[3] for row in rows] == pytest.approx([0.5 / (i + 1) for i in range(len(rows))], rel=1e-6)
 
 
-@pytest.mark.parametrize(("shape", "judged"), [((0,), True), (ARRAYS[3].shape, False)], ids=["emptied", "no file"])
-def test_an_emptied_tensor_has_no_values_to_judge_and_a_missing_file_cannot_be_judged(
-    tmp_path: Path, shape: tuple[int, ...], judged: bool
+# --- tensors that are multiplied by a matrix before they are compared
+
+NAME = "Torch.sin.0.forward.output.0.npy"
+
+
+def dump(folder: Path, values: np.ndarray) -> Path:  # type: ignore[type-arg]
+    (folder / "dump_tensor_data").mkdir(parents=True)
+    np.save(folder / "dump_tensor_data" / NAME, values)
+    record = {"output": [tensor_of(values, data_name=NAME)]}
+    return write(folder, {"Torch.sin.0.forward": record}, task="tensor") / "dump.json"
+
+
+@pytest.mark.parametrize("section", ["right_matmul", "left_matmul", "left_right_matmul"])
+def test_a_rotation_is_undone(tmp_path: Path, section: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(20261121)
+    plain = rng.normal(size=(4, 4))
+    left, right = (np.linalg.qr(rng.normal(size=(4, 4)))[0] for _ in range(2))
+    rotated = (left.T @ plain if "left" in section else plain) @ (right.T if "right" in section else np.eye(4))
+    target, golden = dump(tmp_path / "a", rotated), dump(tmp_path / "b", plain)
+    np.save(tmp_path / "left.npy", left)
+    np.save(tmp_path / "right.npy", right)
+    if section == "left_right_matmul":
+        maps = {f"{side}_target_tensor_map": {f"{side}.npy": [NAME]} for side in ("left", "right")}
+    else:
+        maps = {"target_tensor_map": {f"{section.split('_')[0]}.npy": [NAME]}}
+    (tmp_path / "config.yaml").write_text(json.dumps({section: maps}))
+    without = compare_dumps(read(target), read(golden)).rows[0].metrics
+    config = str(tmp_path / "config.yaml")
+    rotated_back = compare_dumps(read(target), read(golden), Options(post_processing=config)).rows[0].metrics
+    assert without[2] > 0.1 and rotated_back[0] == 1.0 and rotated_back[2] < 1e-9
+    paths = ["-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
+    assert cli.main(["compare", *paths, "--config", config, "-tensor_log"]) == 0
+    assert f"{NAME[:-4]} and {NAME[:-4]}: Cosine 1.0, EucDist " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("matrix", ["small.npy", "none.npy"])
+def test_a_matrix_that_does_not_fit_leaves_the_tensor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], matrix: str
 ) -> None:
-    """An engine packs a weight elsewhere, and leaves a tensor without elements, of which no file is saved."""
-    values = TensorValues(written(tmp_path / "a", ARRAYS[3:4]), written(tmp_path / "b", ARRAYS[3:4]))
-    (row,) = rows_of(values.target, values.golden)
-    assert row.target is not None
-    row.target.shape, row.target.data_name = shape, None
-    assert [each.judged for each in values.measured([row])] == [judged]
-
-
-def test_an_error_ends_the_work_as_without_threads(tmp_path: Path) -> None:
-    values = TensorValues(written(tmp_path / "a", ARRAYS[:40]), written(tmp_path / "b", ARRAYS[:40]))
-    rows = rows_of(values.target, values.golden)
-    rows[5].target.data_name = "../5.npy"  # type: ignore[union-attr]
-    with pytest.raises(DumpFormatError, match="is not a file name"):
-        list(values.measured(rows))
-
-
-def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
-    seen = set()
-
-    def compare(n: Any, b: Any) -> int:
-        seen.add(threading.get_ident())
-        return 0
-
-    algorithms = [Algorithm("here", "Mine", compare)]
-    values = TensorValues(
-        written(tmp_path / "a", ARRAYS[:9]), written(tmp_path / "b", ARRAYS[:9]), algorithms=algorithms
-    )
-    list(values.measured(rows_of(values.target, values.golden)))
-    assert seen == {threading.get_ident()}
-
-
-def test_tensors_without_elements_have_no_file_and_nothing_to_say(tmp_path: Path) -> None:
-    def dump(folder: Path, shape: list[int]) -> Dump:
-        made = written(folder, [np.ones(3, np.float32)])
-        content = json.loads(Path(made.path).read_text())
-        entry = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": shape}
-        content["data"] = {"Torch.cat.0.forward": {"output": [entry]}}
-        Path(made.path).write_text(json.dumps(content))
-        return probe.read(made.path)
-
-    for shape, notes in (([0], 0), ([4, 0, 2], 0), ([2], 2)):
-        name = "x".join(map(str, shape))
-        values = TensorValues(dump(tmp_path / f"a{name}", shape), dump(tmp_path / f"b{name}", shape))
-        (row,) = values.measured(rows_of(values.target, values.golden))
-        assert len(row.notes) == notes and row.judged
+    side = dump(tmp_path / "a", np.ones((4, 4)))
+    np.save(tmp_path / "small.npy", np.ones((3, 3)))
+    (tmp_path / "config.yaml").write_text(json.dumps({"right_matmul": {"golden_tensor_map": {matrix: [NAME]}}}))
+    options = Options(post_processing=str(tmp_path / "config.yaml"))
+    (row,) = compare_dumps(read(side), read(side), options).rows
+    assert row.metrics[2] == 0.0 and "is compared as it is" in capsys.readouterr().err

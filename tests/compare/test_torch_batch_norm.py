@@ -51,6 +51,7 @@ def trained(new_debugger: Any, folder: Path, dtype: Any, level: str, activation:
     return folder
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("level", ["mix", "L0"])
 def test_a_right_run_is_not_accused_and_another_activation_is_named(
     new_debugger: Any, tmp_path: Path, level: str

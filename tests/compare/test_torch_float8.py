@@ -128,6 +128,7 @@ def compared(target: Path, golden: Path) -> Summary:
     return found
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_a_right_run_is_no_divergence_and_a_fault_is_not_silent(new_debugger: Any, tmp_path: Path, level: str) -> None:
     dump(new_debugger, tmp_path / "golden", level, quantised=False)

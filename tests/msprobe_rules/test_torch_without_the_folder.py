@@ -36,14 +36,3 @@ def test_every_call_is_judged_and_a_run_goes_on_from_its_journal(package: Path, 
     assert json.loads(settings) == json.loads(whole[0])
     assert [json.loads(line)["name"] for line in cases] == [json.loads(line)["name"] for line in whole[1:]]
     assert table.read_text() == rows
-
-
-def test_the_rules_of_msprobe_are_one_error(package: Path, tmp_path: Path) -> None:
-    for more in (["--rules", "msprobe"], ["--standard", "26.2"]):
-        status, printed, said = check(package, tmp_path, *more)
-        assert status in (1, 2) and printed == ""
-        assert said == (
-            "msprobe acc_check: rules is 'msprobe', and this installation lacks probe.msprobe_rules; allowed: probe.\n"
-        )
-    status, _, said = check(package, tmp_path, "--against", DUMP)
-    assert status in (1, 2) and "drop-in tables, and this installation lacks probe.msprobe_rules" in said

@@ -1,4 +1,4 @@
-"""What is saved of a value, without a framework: nesting, names, the copy, the thread that writes, and failures."""
+"""Values that a script saves by name: what is kept of them, and two folders compared."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ import os
 import stat
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pytest
+from saved_values.recorded_files import SIDES, recorded_tables, write_recorded
 from saved_values.without_framework import NoTensors, saver_to
 
+from msprobe.core import SingleComparator
+from probe.api import cli
 from probe.common import files, log
-from probe.common.errors import FileCheckException
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.rollout.saving import saver as saving
 from probe.rollout.saving.folders import SavedRun
 from probe.rollout.saving.rules import PROBE_SAVING, statistics
 from probe.rollout.saving.saver import Saver
 from probe.rollout.saving.writer import Writer
+from probe.rollout.table_rows import measure
+from probe.rollout.tables import Tables
+
+# --- what is saved of a value, without a framework: nesting, names, the copy, the thread that writes, and failures
 
 
 @pytest.fixture
@@ -73,21 +81,6 @@ def test_any_nesting_is_kept(saver: Saver) -> None:
     assert array(saver, "value", "value.sample.tokens.npy").tolist() == ["x", "yz"]
 
 
-def test_integers_keep_their_dtype(saver: Saver) -> None:
-    # 16777217 is the first integer that float32 lacks.
-    saver.save({"ids": np.array([16777217, -(2**62)])})
-    assert read(saver, "ids")["min"] == -(2**62)
-    assert array(saver, "ids", "ids.npy").tolist() == [16777217, -(2**62)]
-
-
-def test_two_positions_of_one_name_have_two_files(saver: Saver) -> None:
-    saver.save({"k": {"a": {"b": np.zeros(1)}, "a.b": np.ones(1)}})
-    data = read(saver, "k")
-    names = [data["a"]["b"]["file"], data["a.b"]["file"]]
-    assert len(set(names)) == 2
-    assert [array(saver, "k", name).item() for name in names] == [0, 1]
-
-
 @pytest.mark.parametrize("key", ["a/b", "../../up", "..", "x" * 400, "\u4e2d/\x00", ""])
 def test_a_key_stays_inside_of_the_folder(saver: Saver, tmp_path: Path, key: str) -> None:
     saver.save({key: np.ones(2)})
@@ -96,45 +89,6 @@ def test_a_key_stays_inside_of_the_folder(saver: Saver, tmp_path: Path, key: str
     assert len(written) == 1 and written[0].parents[4] == Path(saver.path) / "data"
     assert SavedRun(saver.path).keys() == [written[0].parents[3].name]
     assert not (Path(saver.path) / "dump_error_info.log").exists()
-
-
-def test_a_list_that_holds_itself_ends(saver: Saver) -> None:
-    value: list[Any] = [np.ones(1)]
-    value.append(value)
-    saver.save({"k": value})
-    assert array_of_depth(read(saver, "k")) == 100
-
-
-def array_of_depth(data: Any) -> int:
-    depth = 0
-    while isinstance(data, list):
-        depth, data = depth + 1, data[1]
-    return depth
-
-
-def test_an_object_of_another_kind_is_its_class_and_text(saver: Saver) -> None:
-    saver.save({"k": {"path": Path("a/b"), "bytes": b"x", "complex": 1j}})
-    data = read(saver, "k")
-    assert data["path"]["value"] == "a/b" and data["path"]["type"].endswith("PosixPath")
-    assert data["complex"] == {"type": "builtins.complex", "value": "1j"}
-
-
-def test_micro_steps_are_counted_by_key_and_step(saver: Saver) -> None:
-    for number in range(2):
-        saver.save({"a": np.full(1, number)})
-    saver.save({"b": np.ones(1)})
-    saver.step()
-    saver.save({"a": np.full(1, 9)})
-    saver.save({"a": np.full(1, 5)}, micro_batch=7)
-    saver.flush()
-    found = sorted(str(path.parent.relative_to(saver.path)) for path in Path(saver.path).rglob("*.npy"))
-    assert found == [
-        "data/a/step0/rank0/micro_step0",
-        "data/a/step0/rank0/micro_step1",
-        "data/a/step1/rank0/micro_step0",
-        "data/a/step1/rank0/micro_step7",
-        "data/b/step0/rank0/micro_step0",
-    ]
 
 
 def test_values_are_those_of_the_moment_of_the_call(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,17 +178,6 @@ def test_a_wrong_call_is_logged(saver: Saver, capsys: pytest.CaptureFixture[str]
     assert read(saver, "k")["value"] == "RuntimeError: no text" and read(saver, "good") == 1
 
 
-def test_a_configuration_takes_any_value(saver: Saver) -> None:
-    saver.save_config({"lr": 1e-4, "betas": (0.9, 0.95), "scale": np.array([1, 2]), "large": np.zeros(2000)})
-    saver.flush()
-    assert json.loads((Path(saver.path) / "configurations.json").read_text(encoding="utf-8")) == {
-        "lr": 1e-4,
-        "betas": [0.9, 0.95],
-        "scale": [1, 2],
-        "large": {"dtype": "float64", "shape": [2000]},
-    }
-
-
 def test_files_are_private_and_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
@@ -273,3 +216,176 @@ def test_statistics_are_those_of_float64(kind: str) -> None:
     if kind != "complex64":
         assert [found["max"], found["min"]] == [wide.max(), wide.min()]
         assert found["mean"] == pytest.approx(wide.mean(), rel=1e-12)
+
+
+def test_micro_steps_are_counted_by_key_and_step(saver: Saver) -> None:
+    for number in range(2):
+        saver.save({"a": np.full(1, number)})
+    saver.save({"b": np.ones(1)})
+    saver.step()
+    saver.save({"a": np.full(1, 9)})
+    saver.save({"a": np.full(1, 5)}, micro_batch=7)
+    saver.flush()
+    found = sorted(str(path.parent.relative_to(saver.path)) for path in Path(saver.path).rglob("*.npy"))
+    assert found == [
+        "data/a/step0/rank0/micro_step0",
+        "data/a/step0/rank0/micro_step1",
+        "data/a/step1/rank0/micro_step0",
+        "data/a/step1/rank0/micro_step7",
+        "data/b/step0/rank0/micro_step0",
+    ]
+
+
+def test_a_configuration_takes_any_value(saver: Saver) -> None:
+    saver.save_config({"lr": 1e-4, "betas": (0.9, 0.95), "scale": np.array([1, 2]), "large": np.zeros(2000)})
+    saver.flush()
+    assert json.loads((Path(saver.path) / "configurations.json").read_text(encoding="utf-8")) == {
+        "lr": 1e-4,
+        "betas": [0.9, 0.95],
+        "scale": [1, 2],
+        "large": {"dtype": "float64", "shape": [2000]},
+    }
+
+
+# --- two folders of saved values compared: the recorded tables, and what ours show that they do not
+
+
+def table(folder: Path, key: str) -> list[list[Any]]:
+    book = openpyxl.load_workbook(folder / f"{key}.xlsx")
+    return [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("recorded")
+    return [write_recorded(side, folder / side) for side in SIDES]
+
+
+Save = Callable[[str, str, Any], Path]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def write(side: str, where: str, value: Any) -> Path:
+        key = where.split("/")[0]
+        folder = tmp_path / side / "data" / where
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = value if isinstance(value, dict) else {"": value}
+        for name, part in parts.items():
+            np.save(folder / (f"{key}.{name}.npy" if name else f"{key}.npy"), part)
+        return tmp_path / side
+
+    return write
+
+
+WHERE = "k/step0/rank0/micro_step0"
+
+
+def compare(tmp_path: Path, **options: Any) -> Tables:
+    return SingleComparator.compare(tmp_path / "a", tmp_path / "b", tmp_path / "out", **options)
+
+
+def test_by_the_rules_of_msprobe_the_tables_are_the_recorded_ones(recorded: list[Path], tmp_path: Path) -> None:
+    tables = SingleComparator.compare(*recorded, tmp_path / "out", rules="msprobe")
+    expected = recorded_tables()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(expected)
+    for name, rows in expected.items():
+        assert table(tmp_path / "out", name[: -len(".xlsx")]) == rows, name
+    assert len(tables.keys) == len(expected)
+
+
+def test_ours_have_the_recorded_numbers_where_no_defect_is_behind_them(recorded: list[Path], tmp_path: Path) -> None:
+    tables = SingleComparator.compare(*recorded, tmp_path / "out")
+    for key in ("old_log_prob", "reward", "parts"):
+        rows = table(tmp_path / "out", key)
+        for row, expected in zip(rows, recorded_tables()[f"{key}.xlsx"]):
+            assert len(row) == len(expected) + 1
+            # The recorded errors are float32.
+            assert row[:-1] == [pytest.approx(cell, rel=1e-6) if isinstance(cell, float) else cell for cell in expected]
+    assert tables.found
+    assert [each.key for each in tables.keys if not each.differing] == []
+
+
+def test_what_one_side_lacks_is_said(save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save("a", WHERE, np.zeros(2))
+    save("a", "k/step1/rank0/micro_step0", np.zeros(2))
+    save("b", WHERE, np.zeros(2))
+    save("b", "other/step0/rank0/micro_step0", np.zeros(2))
+    tables = compare(tmp_path)
+    lines = list(tables.lines())
+    assert lines == [
+        f"k: 1 of 2 arrays differ; {tmp_path}/b lacks step 1, rank 0, micro step 0",
+        f"other: 1 of 1 arrays differ; {tmp_path}/a lacks step 0, rank 0, micro step 0",
+    ]
+    assert table(tmp_path / "out", "other")[1][4:6] == [None, "[2]"]
+    (warning,) = capsys.readouterr().err.splitlines()
+    a, b = (f"{tmp_path}/{name} lacks step" for name in "ab")
+    assert warning.endswith(f"{b} 1, rank 0, micro step 0 of k; {a} 0, rank 0, micro step 0 of other.")
+
+
+def test_two_processes_write_what_one_does(save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("k", "m"):
+        for side, value in (("a", 1.0), ("b", 2.0)):
+            save(side, f"{key}/step0/rank0/micro_step0", np.full(3, value))
+    one = compare(tmp_path, num_processes=1)
+    monkeypatch.setattr("probe.rollout.tables._IN_PROCESSES", 0)
+    assert compare(tmp_path, num_processes=2) == one
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(save: Save, tmp_path: Path) -> None:
+    save("a", WHERE, np.zeros(2))
+    (tmp_path / "b").mkdir()
+    with pytest.raises(MsprobeException, match=r"b has no saved values \(data/<key>/step<S>\); give the dump_path"):
+        compare(tmp_path)
+    with pytest.raises(MsprobeException, match="num_processes is 0; allowed: an integer from 1"):
+        compare(tmp_path, num_processes=0)
+    with pytest.raises(MsprobeException, match="headers is 'latin'; allowed: msprobe, english"):
+        compare(tmp_path, headers="latin")
+    with pytest.raises(MsprobeException, match="c is not a folder"):
+        SingleComparator.compare(tmp_path / "a", tmp_path / "c", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "first, second, expected",
+    [
+        # By hand: share of equal elements, first mismatch, errors, shares within 0.1 % and 1 %.
+        ([1.0, 2.0, 0.0, 4.0], [1.0, 2.01, 0.0, 4.001], (50, 1, 0.01, 0.01 / 2.01, 75, 100)),
+        ([0.0, 0.0], [0.0, 1e-4], (50, 1, 1e-4, 1, 50, 50)),
+        ([np.inf, 1.0], [np.inf, np.inf], (50, 1, np.inf, np.inf, 50, 50)),
+        ([True, False], [True, True], (50, 1, 1, 1, 50, 50)),
+        ([2**62 + 1, 5], [2**62, 5], (50, 0, 1, 2.0**-62, 100, 100)),
+        ([1j, 2.0], [1j, 2j], (50, 1, np.sqrt(8), np.sqrt(2), 50, 50)),
+        (["a", "b"], ["a", "c"], (50, 1, None, None, 50, 50)),
+        (np.zeros((0, 3)), np.zeros((0, 3)), (100, None, 0, 0, 100, 100)),
+    ],
+)
+def test_measures_by_hand(first: Any, second: Any, expected: tuple[Any, ...]) -> None:
+    found = measure(np.array(first), np.array(second))
+    assert list(found) == [pytest.approx(cell) if isinstance(cell, float) else cell for cell in expected]
+
+
+def test_blocks_add_up_to_the_whole() -> None:
+    random = np.random.default_rng(3)
+    first = random.normal(size=600_000)
+    second = np.where(random.random(600_000) < 0.3, first * (1 + random.normal(size=600_000) * 0.01), first)
+    share, index, absolute, relative, close, near = measure(first, second)
+    errors = np.abs(first - second)
+    ratio = errors / np.maximum(np.abs(first), np.abs(second))
+    assert share == pytest.approx(100 * (first == second).mean())
+    assert index == np.flatnonzero(first != second)[0]
+    assert [absolute, relative] == pytest.approx([errors.max(), ratio.max()])
+    assert [close, near] == pytest.approx([100 * (ratio <= 0.001).mean(), 100 * (ratio <= 0.01).mean()])
+
+
+def test_the_command_writes_the_same_tables(
+    recorded: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [str(side) for side in recorded]
+    options = ["--tables", "--rules", "msprobe", "-o", str(tmp_path / "out"), "--json"]
+    assert cli.main(["rollout_check", *sides, *options]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["files"]) == len(recorded_tables())
+    assert table(tmp_path / "out", "reward") == recorded_tables()["reward.xlsx"]
+    same = ["rollout_check", sides[0], sides[0], "--tables", "-o", str(tmp_path / "same")]
+    assert cli.main(same) == 0

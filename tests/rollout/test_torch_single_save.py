@@ -15,7 +15,6 @@ import forks
 import numpy as np
 import pytest
 import torch
-import two_processes
 from saved_values.recorded_files import RECORDED, SIDES, files_in, recorded_files
 
 from msprobe.core import SingleSave
@@ -55,17 +54,6 @@ def test_by_the_rules_of_msprobe_the_files_are_the_recorded_ones(
         assert is_nearly(found[name], content), name
 
 
-def test_ours_have_the_recorded_names_and_the_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["save.py", str(tmp_path), "golden"])
-    runpy.run_path(str(RECORDED / "save.py"))
-    SingleSave.flush()
-    found = files_in(tmp_path)
-    assert sorted(found) == sorted(recorded_files("golden"))
-    assert found["data/prompt/step0/rank0/micro_step0/prompt.npy"]["dtype"] == "int64"
-    entry = found["data/reward/step0/rank0/micro_step0/reward.json"]["data"]
-    assert entry["dtype"] == "bfloat16" and entry["mean"] == 0.123046875
-
-
 def test_values_are_those_of_the_moment_of_the_call(tmp_path: Path) -> None:
     SingleSave(tmp_path)
     weight = torch.nn.Parameter(torch.arange(1e6))
@@ -99,17 +87,6 @@ def test_a_training_in_any_mode_is_not_disturbed(tmp_path: Path) -> None:
     assert "meta device has no values" in (tmp_path / "dump_error_info.log").read_text(encoding="utf-8")
 
 
-def test_a_second_object_is_an_error(tmp_path: Path) -> None:
-    SingleSave(tmp_path / "one")
-    with pytest.raises(MsprobeException) as raised:
-        SingleSave(tmp_path / "two")
-    assert str(raised.value) == (
-        f"this process has a SingleSave already, which saves to {tmp_path}/one; call SingleSave.save() and "
-        "SingleSave.step() on the class."
-    )
-    assert not (tmp_path / "two").exists()
-
-
 def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MsprobeException, match="fmk is 'jax'; allowed: pytorch, mindspore"):
         SingleSave(tmp_path / "out", fmk="jax")
@@ -124,25 +101,6 @@ def test_without_an_object_nothing_is_saved_and_it_is_said(capsys: pytest.Captur
     SingleSave.step()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and lines[0].endswith("SingleSave.save() saves nothing: call SingleSave(dump_path) first.")
-
-
-OF_A_RANK = """
-import sys, torch, torch.distributed as dist
-from msprobe.core import SingleSave
-rank, port, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-SingleSave(folder)
-dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=2)
-SingleSave.save({"k": torch.full((2,), float(rank))})
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_each_rank_of_a_group_has_its_folder(tmp_path: Path) -> None:
-    two_processes.run(tmp_path, OF_A_RANK, str(tmp_path / "out"))
-    for rank in range(2):
-        values = np.load(tmp_path / f"out/data/k/step0/rank{rank}/micro_step0/k.npy")
-        assert values.tolist() == [rank, rank]
 
 
 OF_A_FORK = """

@@ -25,7 +25,7 @@ from probe.common.dump.reading import flattening
 from probe.common.errors import MsprobeException
 from probe.shards.part import Calls
 from probe.shards.partners import partners
-from probe.shards.split import DEFAULT_ORDER, Split, check_ranks, numbers, splits
+from probe.shards.split import Split, check_ranks, numbers, splits
 from probe.shards.tensors import merge_tensors
 
 ORDERS = [
@@ -55,38 +55,6 @@ def test_every_rank_has_its_own_place(tp: int, pp: int, dp: int, order: str) -> 
         assert rest == 0
 
 
-@given(tp=SIZE, pp=SIZE, dp=SIZE, order=st.sampled_from(ORDERS))
-def test_every_rank_is_in_one_group_of_each_kind(tp: int, pp: int, dp: int, order: str) -> None:
-    split = Split(tp * pp * dp, tp, pp, 1, order)
-    copies = [split.stages(copy) for copy in range(dp)]
-    assert [len(stages) for stages in copies] == [pp] * dp
-    everything = [rank for stages in copies for stage in stages for rank in stage]
-    assert sorted(everything) == list(range(split.rank_size))
-    assert {len(stage) for stages in copies for stage in stages} == {tp}
-    pipelines = {tuple(stage[index] for stage in stages) for stages in copies for index in range(tp)}
-    assert sorted(rank for ranks in pipelines for rank in ranks) == sorted(everything)
-
-
-@given(tp=SIZE, pp=SIZE, dp=SIZE)
-def test_the_default_order_is_that_of_megatron(tp: int, pp: int, dp: int) -> None:
-    """Ranks of a tensor parallel group follow each other, stages are as far apart as the ranks divided by them."""
-    size = tp * pp * dp
-    split = Split(size, tp, pp)
-    tensor_groups = [list(range(first, first + tp)) for first in range(0, size, tp)]
-    pipeline_groups = [list(range(first, size, size // pp)) for first in range(size // pp)]
-    stages = [stage for copy in range(dp) for stage in split.stages(copy)]
-    assert sorted(stages) == tensor_groups
-    found = [[stage[index] for stage in split.stages(copy)] for copy in range(dp) for index in range(tp)]
-    assert sorted(found) == pipeline_groups
-    assert split.order == DEFAULT_ORDER
-
-
-def test_sixteen_ranks_of_megatrons_documentation() -> None:
-    split = Split(16, tp=2, pp=4)
-    assert split.stages(0) == [[0, 1], [4, 5], [8, 9], [12, 13]]
-    assert split.stages(1) == [[2, 3], [6, 7], [10, 11], [14, 15]]
-
-
 @given(text=st.text(max_size=12) | st.lists(st.sampled_from(["tp", "dp", "pp", "cp", "ep", "xp", ""])).map("-".join))
 def test_an_order_is_one_of_those_that_are_allowed_or_an_error_that_names_it(text: str) -> None:
     if text in ORDERS:
@@ -108,15 +76,6 @@ def test_sizes_fit_or_the_flag_is_named(size: int, tp: int, pp: int, vpp: int) -
         Split(size, tp, pp, vpp)
 
 
-@given(ranks=st.sets(st.integers(0, 40)))
-def test_numbers_in_a_sentence_name_every_rank_once(ranks: set[int]) -> None:
-    found: list[int] = []
-    for part in filter(None, numbers(sorted(ranks)).split(", ")):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    assert found == sorted(ranks)
-
-
 @given(size=st.integers(1, 6), found=st.sets(st.integers(0, 8)))
 def test_ranks_that_are_missing_or_too_many_are_named(size: int, found: set[int]) -> None:
     split = Split(size)
@@ -127,14 +86,6 @@ def test_ranks_that_are_missing_or_too_many_are_named(size: int, found: set[int]
     with pytest.raises(MsprobeException) as raised:
         check_ranks(split, sorted(found), "step0")
     assert f"rank {numbers(odd)}" in str(raised.value) and "step0" in str(raised.value)
-
-
-def test_both_sides_have_as_many_copies() -> None:
-    assert [split.dp for split in splits(2, [8, 4], [2, 1], [2, 2])] == [2, 2]
-    with pytest.raises(MsprobeException, match="is 2 and 4"):
-        splits(2, [8, 4], [2, 1], [2, 1])
-    with pytest.raises(MsprobeException, match="--vpp has 1 values, 2; allowed: two values"):
-        splits(2, [8, 4], [2, 1], [2, 2], [2])
 
 
 # --- statistics
@@ -198,50 +149,6 @@ def test_what_all_ranks_have_alike_stays_as_it_is(array: np.ndarray, count: int)
     record = {"Functional.relu.0.forward": {"input_args": arguments, "input_kwargs": {}}}
     found = merge([record] * count)
     assert str(found.records) == str(record) and found.items == {}
-
-
-@given(values=st.lists(st.floats(1e160, 1e300), min_size=2, max_size=4, unique=True))
-def test_norms_of_large_values_do_not_overflow(values: list[float]) -> None:
-    pieces = [{**entry(np.ones(2)), "Norm": value} for value in values]
-    found = merge([{"Functional.relu.0.forward": {"input_args": [piece]}} for piece in pieces])
-    assert math.isclose(found.records["Functional.relu.0.forward"]["input_args"][0]["Norm"], math.hypot(*values))
-
-
-@given(
-    tp=st.sampled_from([2, 3, 4]), rows=st.integers(1, 3), inputs=st.integers(1, 3), outputs=st.integers(1, 3),
-    seed=st.integers(0, 99), columns=st.booleans(), sequence=st.booleans(),
-)  # fmt: skip
-def test_linear_layers_split_by_columns_or_rows_have_the_shapes_of_the_whole(
-    tp: int, rows: int, inputs: int, outputs: int, seed: int, columns: bool, sequence: bool
-) -> None:
-    random = np.random.default_rng(seed)
-    given_x, weight = random.normal(size=(rows * tp, inputs * tp)), random.normal(size=(outputs * tp, inputs * tp))
-    xs = [given_x] * tp if columns else np.split(given_x, tp, axis=1)
-    weights = np.split(weight, tp, axis=0 if columns else 1)
-    name, before, behind = (f"Functional.{each}.0.forward" for each in ("linear", "gelu", "relu"))
-    total = given_x @ weight.T
-    # With sequence parallelism each rank keeps some rows of the sum.
-    sums = np.split(total, tp) if sequence else [total] * tp
-    filled = [None] if sequence else []
-    reduce = f"Distributed.{'reduce_scatter_tensor' if sequence else 'all_reduce'}.0.forward"
-    records = []
-    for x, piece, part in zip(xs, weights, sums):
-        summed = {} if columns else {
-            reduce: {"input_args": [*filled, entry(x @ piece.T)], "output": [entry(part)]},
-            behind: {"input_args": [entry(part)], "output": [entry(part)]},
-        }  # fmt: skip
-        records.append({
-            before: {"input_args": [entry(x)], "output": [entry(x)]},
-            name: {"input_args": [entry(x), entry(piece)], "output": [entry(x @ piece.T)]},
-            **summed,
-        })  # fmt: skip
-    merged_records = merge(records).records
-    found = [*merged_records[name]["input_args"], *merged_records[name]["output"]]
-    found += [] if columns else [*merged_records[behind]["input_args"], *merged_records[behind]["output"]]
-    for merged_entry, array in zip(found, (given_x, weight, total, total, total)):
-        whole = entry(array)
-        assert merged_entry["shape"] == whole["shape"]
-        assert all(same(merged_entry[key], whole[key]) for key in ("Max", "Min", "Mean", "Norm"))
 
 
 @dataclass(frozen=True)
@@ -480,33 +387,6 @@ def test_a_peer_that_is_left_out_is_rank_zero_in_mindspore_and_anyone_in_pytorch
     assert found[1, "recv"] == [(0, "send")]
 
 
-def test_a_group_is_the_same_by_its_ranks_by_its_number_and_as_that_of_all() -> None:
-    def batch(operation: str, peer: int, group: tuple[int, ...]) -> dict[str, Any]:
-        fields = {"op": operation, "peer": peer, "tag": 0, "group_id": group_entry(group)["group_id"]}
-        tensor = entry(np.ones(2)) if operation == "isend" else None
-        return {"input_args": [[{"type": "torch.distributed.P2POp", **fields, "tensor": tensor}]]}
-
-    source = {"src": {"type": "int", "value": 0}}
-    for group, arguments in (((0, 1), source), ((0, 1), {**source, "group": group_entry((0, 1))})):
-        found = matched(
-            {"Distributed.batch_isend_irecv": batch("isend", 1, group)},
-            {"Distributed.recv": {"input_args": [None], "input_kwargs": arguments}},
-        )
-        assert found[0, "batch_isend_irecv"] == [(1, "recv")]
-    pair = {**source, "group": group_entry((0, 1))}
-    found = matched(
-        {"Distributed.batch_isend_irecv": batch("isend", 1, (0, 1))},
-        {"Distributed.irecv": {"input_args": [None], "input_kwargs": source},
-         "Distributed.recv": {"input_args": [None], "input_kwargs": pair}},
-        {},
-    )  # fmt: skip
-    assert found[0, "batch_isend_irecv"] == [(1, "recv")] and found[1, "irecv"] == []
-    world = {"type": "str", "value": "hccl_world_group"}
-    by_name = {"input_args": [entry(np.ones(2))], "input_kwargs": {"group": world}}
-    found = matched({"MintDistributed.all_reduce": by_name}, {"MintDistributed.all_reduce": {"input_args": [None]}})
-    assert found[0, "all_reduce"] == [(1, "all_reduce")]
-
-
 @given(planned=events(), data=st.data())
 def test_a_call_that_is_lost_is_missed_by_its_partners(
     planned: tuple[int, list[Event]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -524,3 +404,11 @@ def test_a_call_that_is_lost_is_missed_by_its_partners(
     for other, call in expected[event] - {(rank, name)}:
         (sentence,) = found.unpaired_of([other])
         assert sentence.startswith(f"{call} of rank {other} (") and sentence.endswith(f"on rank {rank}.")
+
+
+def test_both_sides_have_as_many_copies() -> None:
+    assert [split.dp for split in splits(2, [8, 4], [2, 1], [2, 2])] == [2, 2]
+    with pytest.raises(MsprobeException, match="is 2 and 4"):
+        splits(2, [8, 4], [2, 1], [2, 1])
+    with pytest.raises(MsprobeException, match="--vpp has 1 values, 2; allowed: two values"):
+        splits(2, [8, 4], [2, 1], [2, 2], [2])

@@ -1,15 +1,10 @@
-"""A transformer that is trained whole and split over ranks, as Megatron splits it, and merged again.
-
-What is merged are dumps that our debugger records of processes that talk through gloo; the run of one process is what
-they are held against.
-"""
+"""Dumps of a split model as one: the merged records, and comparisons with other splits."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +12,12 @@ import pytest
 from split_runs import CASES
 from written_pages import WrittenPage, page_in
 
-import probe
 from probe.api.cli import main
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item
 from probe.shards.merge import Merged, merged
+
+# --- A transformer that is trained whole and split over ranks, as Megatron splits it, and merged again
 
 STATISTICS = ("max", "min", "mean", "norm")
 
@@ -45,17 +41,22 @@ def copies(runs: Path) -> dict[str, list[Merged]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def pages(runs: Path) -> dict[str, WrittenPage]:
-    """Each split run beside the one of one process, or of as many as it has copies."""
-    found = {}
-    for name in (*SPLIT, "copies_split", "faulty_tensor"):
-        golden = "copies" if CASES[name].dp > 1 else "whole"
-        output = runs / f"{name}_page"
-        paths = ["-tp", str(runs / name), "-gp", str(runs / golden), "-o", str(output)]
+class Pages(dict[str, WrittenPage]):
+    """Each split run beside the one of one process, or of as many as it has copies; made when it is asked for."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+
+    def __missing__(self, name: str) -> WrittenPage:
+        golden, output = "copies" if CASES[name].dp > 1 else "whole", self.runs / f"{name}_page"
+        paths = ["-tp", str(self.runs / name), "-gp", str(self.runs / golden), "-o", str(output)]
         assert main(["graph_visualize", *paths, *CASES[name].flags(CASES[golden])]) == 0
-        found[name] = page_in(output)
-    return found
+        return self.setdefault(name, page_in(output))
+
+
+@pytest.fixture(scope="module")
+def pages(runs: Path) -> Pages:
+    return Pages(runs)
 
 
 def items_of(dump: Dump) -> dict[str, Item]:
@@ -119,32 +120,6 @@ def test_calls_stand_in_the_order_of_one_process_with_its_numbers(
     assert stacks is not None and "split_training.py" in "".join(stacks["Functional.gelu.7.forward"])
 
 
-@pytest.mark.parametrize("name", ["pipeline", "both", "virtual"])
-def test_what_is_received_was_sent_before(name: str, copies: dict[str, list[Merged]]) -> None:
-    (copy,) = copies[name]
-    under_way = highest = 0
-    for record in copy.dump:
-        operations = [item.peer[0] for item in copy.dump.items(record) if item.peer and item.state == "input"]
-        for operation in operations or [record.name.partition(".")[2]]:
-            under_way += ("send" in operation) - ("recv" in operation)
-            assert under_way >= 0, record.name
-            highest = max(highest, under_way)
-    assert under_way == 0 and highest > 0
-
-
-@pytest.mark.parametrize(("name", "position"), [("virtual", 3), ("pipeline", 2), ("both", 2)])
-def test_layers_count_on_from_stage_to_stage(name: str, position: int, copies: dict[str, list[Merged]]) -> None:
-    (copy,) = copies[name]
-    case = CASES[name]
-    first = f"Module.{int(case.vpp > 1)}.decoder.layers.0.Layer.forward.1"
-    ranks = {"virtual": [1], "pipeline": [1], "both": [2, 3]}[name]
-    assert copy.origins[f"Module.0.decoder.layers.{position}.Layer.forward.1"] == [(rank, first) for rank in ranks]
-    decoder = copy.origins["Module.0.decoder.Decoder.backward.0"]
-    assert {rank for rank, _ in decoder} == set(range(case.split.rank_size))
-    assert len(decoder) == case.split.rank_size * case.vpp
-    assert any("parts of the pipeline" in each for each in copy.sentences["Module.0.decoder.Decoder.backward.0"])
-
-
 def test_how_each_value_was_made_is_said_with_its_numbers(copies: dict[str, list[Merged]], runs: Path) -> None:
     (copy,) = copies["tensor"]
     ranks = [items_of(read(str(runs / "tensor" / "step0" / f"rank{rank}"))) for rank in (0, 1)]
@@ -164,6 +139,7 @@ def test_how_each_value_was_made_is_said_with_its_numbers(copies: dict[str, list
     assert [part.rank for part in copy.items[linear].parts] == [0, 1]
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", SPLIT)
 def test_pairs_with_the_run_of_one_process_are_by_name(name: str, pages: dict[str, WrittenPage], whole: Dump) -> None:
     page = pages[name]
@@ -183,6 +159,7 @@ def test_pairs_with_the_run_of_one_process_are_by_name(name: str, pages: dict[st
     assert any("Merged of ranks 0" in note for note in comparison["notes"])
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", [*SPLIT, "copies_split"])
 def test_every_merged_call_opens_to_its_parts(
     name: str, pages: dict[str, WrittenPage], copies: dict[str, list[Merged]]
@@ -238,31 +215,6 @@ def test_a_wrong_piece_of_a_weight_is_the_first_divergence(pages: dict[str, Writ
     assert [(label, page.rows(number)[row][0]) for label, number, row in parts] == [
         ("rank 0", fault), ("rank 1", fault),
     ]  # fmt: skip
-
-
-# --- merged dumps as files
-
-
-@pytest.mark.parametrize("name", ["both", "virtual", "copies_split"])
-def test_merged_dumps_are_read_like_any_other(
-    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], copies: dict[str, list[Merged]]
-) -> None:
-    flags = [*CASES[name].flags(), "--file_type", "json"]
-    assert main(["graph_visualize", "-tp", str(runs / name), "-o", str(tmp_path / "merged"), *flags]) == 0
-    folders = capsys.readouterr().out.splitlines()
-    assert folders == [str(tmp_path / "merged" / "step0" / f"rank{number}") for number in range(CASES[name].dp)]
-    for folder, copy in zip(folders, copies[name]):
-        again = read(folder)
-        assert items_of(again) == items_of(copy.dump) and again.tree == copy.dump.tree
-        assert dict(again.stacks or {}) == {each: lines for each, lines in (copy.dump.stacks or {}).items() if lines}
-        assert len(probe.open_graph(folder)) > len(list(again))
-    golden = runs / ("copies" if CASES[name].dp > 1 else "whole") / "step0"
-    golden = golden if CASES[name].dp > 1 else next(golden.iterdir())
-    target = tmp_path / "merged" / "step0" if CASES[name].dp > 1 else folders[0]
-    assert main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "tables")]) == 0
-    assert "no divergence" in capsys.readouterr().out
-    assert main(["graph_visualize", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "page")]) == 0
-    assert len(page_in(tmp_path / "page").manifest["comparisons"]) == CASES[name].dp
 
 
 # --- communication
@@ -321,55 +273,84 @@ def test_what_one_rank_sends_is_what_its_partner_receives(name: str, rank_pages:
         assert all((rank, call) in seen[partner] for partner in partners)
 
 
-def test_collective_calls_are_linked_over_their_group(rank_pages: dict[str, WrittenPage]) -> None:
-    count = 0
-    for rank, call, detail, partners in linked(rank_pages["both"]):
-        if "send" in call or "recv" in call:
-            continue
-        # Groups of two ranks: 0 and 1, 2 and 3.
-        ((peer, other, text, there),) = partners
-        first = rank // 2 * 2
-        assert (peer, other) == (rank ^ 1, call)
-        assert text == f"{call.split('.')[1]} with ranks {first}, {first + 1}"
-        if "all_reduce" in call:
-            assert value(detail, "output.0") == value(there, "output.0")
-        count += 1
-    assert count > 40
-    comparisons = rank_pages["both"].manifest["comparisons"]
-    assert not any("has no call" in note for each in comparisons for note in each["notes"])
+# --- ``msprobe compare`` of split runs: the ranks are merged before they are compared
+
+FAULT = "0.decoder.layers.2.mlp.fc1"
 
 
-def test_ranks_behind_a_merged_graph_are_linked_too(pages: dict[str, WrittenPage]) -> None:
-    page = pages["both"]
-    comparisons = page.manifest["comparisons"]
-    found = {
-        (comparisons[number]["rank"], page.rows(number)[row][0]): [comparisons[other]["run"] for other, *_ in partners]
-        for number in range(1, len(comparisons))
-        for row, detail in enumerate(page.details(number))
-        for partners in [detail.get("partners")]
-        if partners
-    }
-    assert found[0, "Distributed.batch_isend_irecv.0.forward"] == ["rank 2"]
-    assert found[3, "Distributed.all_reduce.0.forward"] == ["rank 2"]
+def compare(runs: Path, target: str, golden: str, output: Path, *more: str) -> int:
+    paths = ["-tp", str(runs / target), "-gp", str(runs / golden), "-o", str(output)]
+    return main(["compare", *paths, *CASES[target].flags(CASES[golden]), "--fail-on", "divergence", *more])
 
 
-def test_calls_without_partner_are_listed(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "both" / "step0", tmp_path / "run" / "step0")
-    file = tmp_path / "run" / "step0" / "rank2" / "dump.json"
-    file.chmod(0o640)
-    dump = json.loads(file.read_text(encoding="utf-8"))
-    # Rank 2 lacks its last exchange with rank 0, which is a send, and the last collective call.
-    lost = [[name for name in dump["data"] if kind in name][-1] for kind in ("irecv", "all_reduce")]
-    dump["data"] = {name: record for name, record in dump["data"].items() if name not in lost}
-    file.write_text(json.dumps(dump), encoding="utf-8")
-    shutil.rmtree(tmp_path / "run" / "step0" / "rank1")
-    assert main(["graph_visualize", "-tp", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 0
-    comparisons = page_in(tmp_path / "out").manifest["comparisons"]
-    notes = {each["rank"]: [note for note in each["notes"] if "Distributed" in note] for each in comparisons}
-    (note,) = (note for note in notes[0] if "isend" in note)
-    alone = "Distributed.batch_isend_irecv.3.forward of rank 0 (receive from rank 2)"
-    assert note == f"{alone} has no call that belongs to it on rank 2."
-    assert all("rank 1 was not recorded" in note for note in notes[0] if "all_reduce" in note)
-    assert [note.split(" of ")[0] for note in notes[3] if "has no call" in note] == [lost[1]]
-    # What the lost rank would have sent: two micro batches.
-    assert sum("receive from rank 1" in note for note in notes[3]) == 2
+@pytest.mark.parametrize(
+    ("target", "golden"),
+    [
+        ("both", "whole"),
+        ("virtual", "whole"),
+        ("whole", "tensor"),
+        ("both", "virtual"),
+        ("copies_split", "copies"),
+        ("tensor_short", "whole"),
+    ],
+)
+def test_a_split_run_and_one_that_is_split_otherwise_do_not_diverge(
+    target: str, golden: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(runs, target, golden, tmp_path) == 0
+    assert capsys.readouterr().out.startswith("no divergence")
+    names = [path.name.rpartition("_")[0] for path in sorted(tmp_path.rglob("*.csv"))]
+    copies = CASES[target].dp
+    assert names == (["compare_result"] if copies == 1 else [f"compare_result_copy{each}" for each in range(copies)])
+
+
+@pytest.mark.parametrize(
+    ("target", "golden", "line"),
+    [
+        ("faulty_tensor", "tensor", "rank 1, whose part differs; ranks 0, 1 make"),
+        ("faulty_tensor", "whole", "rank 1, whose part differs; ranks 0, 1 make"),
+        ("faulty_short", "whole", "rank 1, whose part differs; ranks 0, 1 make"),
+        ("faulty_pipeline", "whole", "ranks:  rank 1"),
+        ("faulty_both", "both", "rank 3, whose part differs; ranks 2, 3 make"),
+    ],
+)
+def test_a_fault_in_one_rank_is_named_with_its_rank(
+    target: str, golden: str, line: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(runs, target, golden, tmp_path) == 1
+    said = capsys.readouterr().out
+    # Where both runs have its function, which takes the parameter before the module ends, that is the call.
+    named = said.partition("\n")[0].removeprefix("first divergence: ")
+    assert named == f"Module.{FAULT}.ColumnParallelLinear.forward.0" or named.startswith(f"{FAULT} ("), said
+    assert line in said
+    assert "parameter" in said
+
+
+def test_json_has_the_ranks_of_the_divergence(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(runs, "faulty_both", "both", tmp_path, "--json") == 1
+    (summary,) = json.loads(capsys.readouterr().out)
+    assert summary["divergence"]["merged"] == {"ranks": [2, 3], "differing": [3]}
+
+
+REFUSED: list[tuple[Sequence[str], str]] = [
+    (["--tp", "2", "1"], "--rank_size is missing; merging needs --rank_size, --tp and --pp."),
+    (["--rank_size", "2", "--tp", "2", "--pp", "1"], "--rank_size has 1 values, 2; allowed: two values"),
+    (["--rank_size", "4", "1", "--tp", "2", "1", "--pp", "1", "1"], "dp = rank_size / (tp * pp) is 2 and 1; allowed"),
+    (["--order", "foo"], '--order is "foo"; allowed: tp, dp and pp once each'),
+    (["--rank_size", "3", "1", "--tp", "3", "1", "--pp", "1", "1"], "--rank_size is 3, but"),
+    (["--rank_size", "2", "1", "--tp", "2", "1", "--pp", "1", "1", "-da"], "--diff_analyze compares rank with rank"),
+    (["--rank_size", "2", "1", "--tp", "2", "1", "--pp", "1", "1", "--html"], "--html shows no merged ranks"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_what_does_not_fit_is_refused_as_by_graph_visualize(
+    given: Sequence[str], message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = ["-tp", str(runs / "tensor"), "-gp", str(runs / "whole"), "-o", str(tmp_path)]
+    assert main(["compare", *paths, *given]) != 0
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    if not {"-da", "--html"} & set(given):
+        assert main(["graph_visualize", *paths, *given]) != 0
+        assert message in capsys.readouterr().err

@@ -56,14 +56,6 @@ def draws(model: Any) -> None:
     model.model.embed_tokens.register_forward_hook(drop)
 
 
-def shape(model: Any) -> None:
-    """Fewer places between two projections."""
-    layer = model.model.layers[1].mlp
-    layer.gate_proj = nn.Linear(64, 96, bias=False)
-    layer.up_proj = nn.Linear(64, 96, bias=False)
-    layer.down_proj = nn.Linear(96, 64, bias=False)
-
-
 def kernel(result: torch.Tensor) -> torch.Tensor:
     """The result of a wrong kernel of silu."""
     return result * 1.5
@@ -75,7 +67,6 @@ WRONG: dict[str, Callable[[Any], None]] = {
     "argument": argument,
     "upstream": upstream,
     "draws": draws,
-    "shape": shape,
     "kernel": lambda model: None,
 }
 

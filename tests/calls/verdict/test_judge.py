@@ -12,6 +12,8 @@ from probe.calls.verdict import SEVERITY, KernelVerdict, Subject, judge, worst_o
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
 
+# --- what is said of results, correct and wrong, whose error and tolerance are derived by hand
+
 HALVES = ("bfloat16", "float16")
 DTYPES = ("float32", *HALVES)
 
@@ -57,15 +59,6 @@ def test_another_shape_is_structure() -> None:
     assert (found.status, found.interpretation) == ("structure", "shape [2, 3] where the reference has [3, 2]")
 
 
-def test_complex_against_real_is_structure() -> None:
-    assert verdict("Torch.fft", np.zeros(3, np.complex64), np.zeros(3), dtype="complex64").status == "structure"
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_an_empty_result_is_exact(dtype: str) -> None:
-    assert verdict("Torch.exp", np.zeros((0, 3)), np.zeros((0, 3)), dtype=dtype).status == "exact"
-
-
 def test_the_worst_status_of_several() -> None:
     assert worst_of(["pass", "error", "suspect"]) == "error"
     assert worst_of([]) == "not run"
@@ -93,13 +86,6 @@ def test_operations_that_only_move_values_may_not_change_a_bit(dtype: str) -> No
     assert (found.status, found.worst_index, found.tolerance) == ("error", (2, 1), pytest.approx(0, abs=1e-35))
 
 
-@pytest.mark.parametrize(
-    "base", ["Tensor.__add__", "Torch.add", "Functional.add", "Mint.add", "Tensor.add_", "Tensor.__radd__"]
-)
-def test_names_of_one_operation_share_its_bound(base: str) -> None:
-    assert verdict(base, [1.0 + 2**-23], [1.0], inputs=[np.ones(1)]).bound == "rounded once"
-
-
 def test_one_rounding_is_half_a_unit_in_the_last_place() -> None:
     # 1 + 2^-24 lies in the middle of two numbers of float32; the next but one is 1.5 units away.
     exact = np.array([1 + 2.0**-24 * 0.99])
@@ -109,13 +95,6 @@ def test_one_rounding_is_half_a_unit_in_the_last_place() -> None:
     assert found.status == "suspect"
     assert found.ratio == pytest.approx((2.0**-22 - 2.0**-24 * 0.99) / 2.0**-24, rel=2e-3)
     assert found.max_ulp == pytest.approx(found.ratio / 2, rel=2e-3)
-
-
-def test_a_scalar_that_the_dtype_lacks_is_another_rounding() -> None:
-    result = held(0.3 * 1.1, "bfloat16") * (1 + 2.0**-7)
-    given: dict[str, Any] = {"dtype": "bfloat16", "inputs": [np.ones(1)]}
-    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 2}, **given).status == "suspect"
-    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 0.3}, **given).status == "pass"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -128,27 +107,6 @@ def test_an_unknown_operation_may_lose_what_its_conditioning_loses(dtype: str) -
     moved = {"moved": lambda unit: np.full(50, 200 * unit)}
     assert verdict("Functional.difference", result, exact, dtype=dtype, **moved).status == "pass"
     assert verdict("Functional.difference", result, exact, dtype=dtype).status in ("suspect", "error")
-
-
-def test_no_draw_is_evaluated_while_the_result_is_as_good_as_rounded() -> None:
-    def never(unit: float) -> Any:
-        raise AssertionError
-
-    exact = 1.0 + normal(64) ** 2
-    result = held(exact * (1 + 2.0**-24), "float32")
-    assert verdict("Functional.unheard_of", result, exact, moved=never).status in ("exact", "pass")
-
-
-def test_float64_is_moved_by_what_float64_can_see() -> None:
-    asked = []
-
-    def moved(unit: float) -> Any:
-        asked.append(unit)
-        return np.full(4, 1000 * unit)
-
-    result = np.ones(4) + np.array([0, 2.0**-46, 0, 0])
-    assert verdict("Functional.unheard_of", result, np.ones(4), dtype="float64", moved=moved).status == "pass"
-    assert asked == [2.0**-40]
 
 
 def test_a_gradient_is_as_good_as_the_gradient_that_came_in() -> None:
@@ -171,41 +129,11 @@ def test_a_sum_of_more_terms_may_lose_more() -> None:
     assert verdict("Torch.sum", 1 + 50 * 2.0**-24, 1.0, **{**given, "inputs": [np.full(9, 1 / 9)]}).status == "suspect"
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_a_running_sum_adds_as_many_numbers_as_its_dimension_is_long(direction: str) -> None:
-    inputs = [np.ones((3, 4099))] * (2 if direction == "backward" else 1)
-    found = verdict("Torch.cumsum", 1.1 * np.ones((3, 4099)), np.ones((3, 4099)), inputs=inputs, direction=direction)
-    assert found.bound == "sum of 4099"
-
-
-def test_dot_products_say_how_many_terms() -> None:
-    inputs = [np.ones((3, 4096)), np.ones((4096, 2))]
-    assert (
-        verdict("Torch.matmul", np.full((3, 2), 4097.0), np.full((3, 2), 4096.0), inputs=inputs).bound
-        == "dot product of 4096"
-    )
-
-
 def test_a_yardstick_excuses_what_another_correct_kernel_does_too() -> None:
     exact = np.linspace(1, 2, 20)
     wrong = exact + 1e-3
     assert verdict("Functional.unheard_of", wrong, exact).status == "error"
     assert verdict("Functional.unheard_of", wrong, exact, yardstick=lambda: exact - 5e-4).status == "pass"
-
-
-def test_a_gradient_of_zero_is_judged_by_what_made_it() -> None:
-    # g - sum(g y) of a softmax over equal numbers: zero in theory, a roundoff of the terms in practice.
-    result = np.array([3e-8, -2e-8, 0, 1e-8])
-    found = verdict(
-        "Functional.softmax", result, np.full(4, 1e-17), direction="backward", moved=lambda unit: np.full(4, unit / 2)
-    )
-    assert found.status == "pass"
-
-
-def test_zeros_whatever_the_inputs_are_may_be_differences_of_rounded_numbers() -> None:
-    given: dict[str, Any] = {"inputs": [np.array([[3.0]]), np.array([1.0])], "moved": lambda unit: np.zeros((1, 1))}
-    assert verdict("Functional.layer_norm", [[1e-7]], [[0.0]], **given).status == "pass"
-    assert verdict("Functional.layer_norm", [[1e-4]], [[0.0]], **given).status == "error"
 
 
 def test_what_cancels_inside_of_an_activation_has_the_size_of_its_input() -> None:
@@ -232,14 +160,6 @@ def test_numbers_that_are_copied_or_rounded_once_are_not_flushed(base: str, dtyp
     assert verdict(base, [0.0, 1.0], [held(1e-37, dtype), 1.0], **given).status == "error"
 
 
-def test_what_is_put_in_the_place_of_infinity_is_the_largest_number_of_the_dtype() -> None:
-    largest = 3.4028234663852886e38
-    exact = [np.finfo(np.float64).max, 1.0, -np.finfo(np.float64).max]
-    assert verdict("Torch.nan_to_num", [largest, 1.0, -largest], exact).status == "exact"
-    for wrong in (0.0, 1e38):
-        assert verdict("Torch.nan_to_num", [wrong, 1.0, -largest], exact).status == "error"
-
-
 def test_a_number_that_is_too_large_is_infinite_and_nothing_else() -> None:
     for wrong in (0.0, 65504.0):
         assert verdict("Tensor.to", [wrong, 1.0], [1e5, 1.0], dtype="float16").status == "error"
@@ -250,21 +170,6 @@ def test_a_number_that_is_too_large_is_infinite_and_nothing_else() -> None:
 
 
 # --- what correct kernels may do
-
-
-def test_a_number_that_the_dtype_lacks_is_rounded_by_fmod() -> None:
-    values = np.linspace(0.01, 0.98, 60).astype(np.float32)
-    result, exact = np.fmod(values, np.float32(0.1)), np.fmod(values.astype(np.float64), 0.1)
-    moved = {"moved": lambda unit: unit * np.abs(values), "settings": {"1": 0.1}, "inputs": [values]}
-    assert verdict("Torch.fmod", result, exact, **moved).status == "pass"
-    assert verdict("Torch.fmod", result * 1.01, exact, **moved).status == "error"
-
-
-def test_the_next_number_is_another_one_in_float64() -> None:
-    values = np.ones(8, np.float32)
-    result, exact = np.nextafter(values, np.float32(2)), np.nextafter(values.astype(np.float64), 2)
-    assert verdict("Torch.nextafter", result, exact).status == "pass"
-    assert verdict("Torch.nextafter", values + np.float32(2e-6), exact).status == "suspect"
 
 
 def test_the_order_of_eigenvalues_is_free_but_nan_is_none() -> None:
@@ -312,13 +217,6 @@ def test_the_gradient_of_a_weight_of_all_rows_is_a_sum() -> None:
     assert verdict("Functional.layer_norm", result * np.float32(1.001), exact, **given).status == "error"
 
 
-@pytest.mark.parametrize(("base", "weight"), [("conv2d", (8, 3, 3, 3)), ("conv_transpose2d", (3, 8, 3, 3))])
-def test_the_gradient_of_a_convolution_sums_over_all_places(base: str, weight: tuple[int, ...]) -> None:
-    inputs = [np.ones((4, 3, 32, 32)), np.ones(weight), np.ones((4, 8, 32, 32))]
-    found = verdict(f"Functional.{base}", np.ones(weight), np.full(weight, 2.0), direction="backward", inputs=inputs)
-    assert found.bound == "dot product of 4096"
-
-
 def test_what_is_computed_inside_is_moved_where_the_inputs_explain_nothing() -> None:
     asked = []
 
@@ -332,6 +230,33 @@ def test_what_is_computed_inside_is_moved_where_the_inputs_explain_nothing() -> 
     assert not asked
     assert verdict("Functional.unheard_of", exact + 1e-3, exact, **given).status == "pass"
     assert asked == [2.0**-24]
+
+
+@pytest.mark.parametrize(("base", "weight"), [("conv2d", (8, 3, 3, 3)), ("conv_transpose2d", (3, 8, 3, 3))])
+def test_the_gradient_of_a_convolution_sums_over_all_places(base: str, weight: tuple[int, ...]) -> None:
+    inputs = [np.ones((4, 3, 32, 32)), np.ones(weight), np.ones((4, 8, 32, 32))]
+    found = verdict(f"Functional.{base}", np.ones(weight), np.full(weight, 2.0), direction="backward", inputs=inputs)
+    assert found.bound == "dot product of 4096"
+
+
+def test_zeros_whatever_the_inputs_are_may_be_differences_of_rounded_numbers() -> None:
+    given: dict[str, Any] = {"inputs": [np.array([[3.0]]), np.array([1.0])], "moved": lambda unit: np.zeros((1, 1))}
+    assert verdict("Functional.layer_norm", [[1e-7]], [[0.0]], **given).status == "pass"
+    assert verdict("Functional.layer_norm", [[1e-4]], [[0.0]], **given).status == "error"
+
+
+def test_the_next_number_is_another_one_in_float64() -> None:
+    values = np.ones(8, np.float32)
+    result, exact = np.nextafter(values, np.float32(2)), np.nextafter(values.astype(np.float64), 2)
+    assert verdict("Torch.nextafter", result, exact).status == "pass"
+    assert verdict("Torch.nextafter", values + np.float32(2e-6), exact).status == "suspect"
+
+
+def test_a_scalar_that_the_dtype_lacks_is_another_rounding() -> None:
+    result = held(0.3 * 1.1, "bfloat16") * (1 + 2.0**-7)
+    given: dict[str, Any] = {"dtype": "bfloat16", "inputs": [np.ones(1)]}
+    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 2}, **given).status == "suspect"
+    assert verdict("Tensor.__mul__", [result], [0.33], settings={"1": 0.3}, **given).status == "pass"
 
 
 # --- factors that all elements have in common
@@ -351,28 +276,12 @@ def test_a_scale_smaller_than_a_unit_is_found_over_many_elements(dtype: str) -> 
         assert found.status == "error"
 
 
-def test_where_constants_may_be_rounded_inside_a_larger_scale_is_needed() -> None:
-    exact = normal(64, 64)
-    moved = {"moved": lambda unit: 2 * unit * np.abs(exact)}
-    statuses = {}
-    for scale in (0.005, 0.02):
-        result = held(exact * (1 + scale), "bfloat16")
-        statuses[scale] = verdict("Functional.unheard_of", result, exact, dtype="bfloat16", **moved).status
-    assert statuses == {0.005: "pass", 0.02: "error"}
-
-
 @pytest.mark.parametrize("dtype", HALVES)
 def test_roundings_have_no_factor_in_common(dtype: str) -> None:
     exact = normal(64, 64)
     # Rounded to float32 and once more; cut off at random positions of the last place.
     noise = 1 + rounding_format(dtype).unit * (np.random.default_rng(3).random(exact.shape) - 0.5)  # type: ignore[union-attr]
     assert verdict("Functional.silu", held(exact * noise, dtype), exact, dtype=dtype, inputs=[exact]).status == "pass"
-
-
-def test_one_value_in_many_places_is_one_rounding() -> None:
-    # Numbers of bfloat16 are 2^-7 apart there.
-    exact, result = np.full((50, 50), 1.005), np.ones((50, 50))
-    assert verdict("Torch.exp", result, exact, dtype="bfloat16").status == "pass"
 
 
 # --- what is not finite
@@ -391,11 +300,6 @@ def test_the_same_nan_and_infinity_are_right() -> None:
     assert verdict("Torch.exp", values, values).status == "exact"
     found = verdict("Torch.exp", values, np.array([math.nan, -math.inf, math.inf, 1.0]))
     assert (found.status, found.share_over) == ("nonfinite", 0.5)
-
-
-def test_nothing_where_the_reference_is_nan() -> None:
-    found = verdict("Torch.exp", np.ones(3), np.array([1, math.nan, 1]))
-    assert (found.status, found.interpretation) == ("nonfinite", "1 where the reference is nan in 1 of 3, first at [1]")
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [("float16", 65504.0), ("bfloat16", 3.3895e38), ("float32", 3.4028e38)])
@@ -420,10 +324,6 @@ def test_whole_numbers_are_equal() -> None:
     assert verdict("Torch.sum", [1, 2], np.array([1, 2]), dtype="int64").status == "exact"
     found = verdict("Torch.sum", [1, 3], np.array([1, 2]), dtype="int64")
     assert (found.status, found.worst_index, found.worst_result, found.worst_reference) == ("error", (1,), 3, 2)
-
-
-def test_truth_values_are_equal() -> None:
-    assert verdict("Torch.gt", [True, False], np.array([True, True]), dtype="bool").status == "error"
 
 
 @pytest.mark.parametrize(
@@ -475,22 +375,6 @@ def test_the_absolute_value_of_a_complex_number_is_rounded(base: str) -> None:
     assert verdict(base, exact.real * (1 + 2.0**-22), exact.real, **given).status == "error"
 
 
-def test_a_factor_of_a_matrix_is_rounded_as_often_as_it_is_changed() -> None:
-    exact = normal(40, 40)
-    moved = {"moved": lambda unit: unit * np.abs(exact)}
-    result = held(exact * (1 + 60 * 2.0**-24), "float32")
-    assert verdict("Torch.pinv", result, exact, inputs=[np.ones((40, 40))], **moved).status == "pass"
-    assert verdict("Torch.pinv", result, exact, inputs=[np.ones((2, 2))], **moved).status == "suspect"
-
-
-def test_sizes_inside_of_an_activation_of_complex_numbers_are_absolute_values(recwarn: pytest.WarningsRecorder) -> None:
-    exact = 3e-9 + 4e-9j * np.ones(3)
-    values = np.full(3, 3 + 4j)
-    given: dict[str, Any] = {"dtype": "complex64", "inputs": [values], "input_dtypes": ["complex64"]}
-    verdict("Functional.silu", (exact + 1e-7).astype(np.complex64), exact, **given)
-    assert not recwarn.list
-
-
 def test_a_product_of_complex_numbers_that_is_too_large_may_be_nan() -> None:
     exact = np.array([1e60 + 1e60j, 1 + 1j])
     assert verdict("Torch.prod", np.array([complex("nan+nanj"), 1 + 1j]), exact, dtype="complex64").status == "exact"
@@ -498,18 +382,10 @@ def test_a_product_of_complex_numbers_that_is_too_large_may_be_nan() -> None:
     assert verdict("Torch.prod", wrong, exact, dtype="complex64").status == "nonfinite"
 
 
-def test_a_small_element_of_an_inverse_has_the_error_of_the_large_ones() -> None:
-    exact = np.eye(8) + 1e-4
-    result = held(exact + 4 * 2.0**-24, "float32")
-    moved = {"moved": lambda unit: unit * exact, "inputs": [np.eye(8)]}
-    assert verdict("Torch.pinv", result, exact, **moved).status == "pass"
-    assert verdict("Functional.unheard_of", result, exact, **moved).status != "pass"
-
-
 # --- very many elements
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1 << 10, "suspect"), (1 << 17, "suspect"), (1 << 22, "pass")])
+@pytest.mark.parametrize(("size", "expected"), [(1 << 17, "suspect"), (1 << 22, "pass")])
 def test_the_worst_of_very_many_sums_may_be_farther_off(size: int, expected: str) -> None:
     """The constants stand for tensors of 2^17 elements at most; the largest of n normal errors grows with n."""
     exact = np.ones(size)
@@ -517,13 +393,6 @@ def test_the_worst_of_very_many_sums_may_be_farther_off(size: int, expected: str
     # Granted are 4 roundings of the result, and 8 of the inputs.
     wrong[size // 2] += 13 * 2.0**-24
     assert verdict("Functional.softmax", wrong, exact).status == expected
-
-
-def test_the_roundings_of_an_elementwise_function_have_a_largest_error() -> None:
-    exact = np.ones(1 << 22)
-    wrong = exact.copy()
-    wrong[3] += 13 * 2.0**-24
-    assert verdict("Torch.exp", wrong, exact).status == "suspect"
 
 
 # --- matrices of which a part overflows
@@ -544,10 +413,100 @@ def test_an_overflow_in_a_matrix_may_be_nan_elsewhere_in_its_gradient() -> None:
     assert verdict("Torch.exp", result, exact).status == "nonfinite", "it has no part in other elements"
 
 
-def test_an_exponential_of_a_matrix_is_many_products() -> None:
-    exact = np.full((24, 24), 3.0)
-    # Where nothing but the inputs is moved 12 roundings are granted; of 24 x 24 products their root more.
-    result = held(exact * (1 + 30 * 2.0**-24), "float32")
-    assert verdict("Torch.matrix_exp", result, exact, inputs=[normal(24, 24)]).status == "pass"
-    assert verdict("Torch.matrix_exp", result, exact, inputs=[normal(2, 2)]).status == "suspect"
-    assert verdict("Torch.matrix_exp", exact * 1.001, exact, inputs=[normal(24, 24)]).status == "error"
+# --- dropout is judged by what it promises, whatever was drawn
+
+
+def dropped(
+    result: Any, source: Any, settings: dict[str, Any], base: str = "Functional.dropout", **given: Any
+) -> KernelVerdict:
+    dtype = given.get("dtype", "float32")
+    inputs = given.get("inputs", [source])
+    return judge(
+        Subject(
+            base, given.get("direction", "forward"), held(result, dtype), np.zeros(np.shape(result)), dtype, inputs,
+            [dtype] * len(inputs), lambda unit, inside: None, lambda name: None, lambda: None, settings,
+        )
+    )  # fmt: skip
+
+
+def kept(count: int, p: float, seed: int = 1) -> Any:
+    return np.random.default_rng(seed).random(count) >= p
+
+
+SOURCE = 1 + np.random.default_rng(9).random(1000)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_kept_and_scaled_or_zero(p: float, dtype: str) -> None:
+    source = held(SOURCE, dtype)
+    found = dropped(source * kept(1000, p) / (1 - p), source, {"p": p}, dtype=dtype)
+    assert found.status in ("exact", "pass")
+    assert found.interpretation.endswith(f"of 1000 dropped at p = {p}, the others scaled")
+
+
+def test_a_wrong_scale_is_an_error() -> None:
+    found = dropped(SOURCE * kept(1000, 0.1), SOURCE, {"p": 0.1})
+    assert found.status == "error"
+    assert "neither dropped nor kept and scaled" in found.interpretation
+
+
+@pytest.mark.parametrize(("count", "status"), [(19, "exact"), (30, "error"), (1000, "error")])
+def test_everything_dropped_is_an_error_where_chance_does_not_do_it(count: int, status: str) -> None:
+    # At p = 0.5 with a probability of 2^-19, of which twice the bound is above 1e-6, and 2^-30, below it.
+    assert dropped(np.zeros(count), np.ones(count), {"p": 0.5}).status == status
+
+
+def test_without_training_it_gives_its_input() -> None:
+    def plain(result: Any) -> KernelVerdict:
+        return judge(
+            Subject(
+                "Functional.dropout", "forward", result, SOURCE, "float64", [SOURCE], ["float64"],
+                lambda unit, inside: unit * SOURCE, lambda name: None, lambda: None, {"p": 0.5, "training": False},
+            )
+        )  # fmt: skip
+
+    assert plain(SOURCE).status == "exact"
+    assert plain(SOURCE * kept(1000, 0.5) * 2).status == "error"
+
+
+def test_gradients_are_dropped_where_the_output_was() -> None:
+    gradient = SOURCE[::-1]
+    mask = kept(1000, 0.3)
+    given: dict[str, Any] = {"direction": "backward", "inputs": [SOURCE, gradient]}
+    assert dropped(gradient * mask / 0.7, SOURCE, {"p": 0.3}, **given).status in ("exact", "pass")
+    assert dropped(SOURCE * mask / 0.7, SOURCE, {"p": 0.3}, **given).status == "error"
+
+
+def test_channels_are_dropped_whole() -> None:
+    source = SOURCE.reshape(10, 20, 5)
+    channels = kept(200, 0.5).reshape(10, 20, 1)
+    given: dict[str, Any] = {"base": "Functional.dropout2d"}
+    assert dropped(source * channels * 2, source, {"p": 0.5}, **given).status == "exact"
+    alone = kept(1000, 0.5).reshape(10, 20, 5)
+    found = dropped(source * alone * 2, source, {"p": 0.5}, **given)
+    assert (found.status, found.interpretation) == ("error", "a channel is dropped in part")
+
+
+def test_nan_from_nowhere() -> None:
+    result = SOURCE * kept(1000, 0.5) * 2
+    result[17] = np.nan
+    assert dropped(result, SOURCE, {}).status == "nonfinite"
+
+
+def test_a_primitive_tells_its_share_by_its_scale() -> None:
+    mask = kept(1000, 0.2)
+    given: dict[str, Any] = {"base": "Primitive.dropout.Dropout"}
+    assert dropped(SOURCE * mask / 0.8, SOURCE, {}, **given).status in ("exact", "pass")
+    assert dropped(SOURCE * mask / 0.3, SOURCE, {}, **given).status == "error"
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    # Klambauer et al. 2017: a (x d + alpha' (1 - d)) + b with a = (q + alpha'^2 q (1 - q))^-1/2, b = -a (1 - q) alpha'.
+    p, low = 0.25, -1.7580993408473766
+    a = (0.75 + low**2 * 0.75 * 0.25) ** -0.5
+    mask = kept(1000, p)
+    result = a * np.where(mask, SOURCE, low) - a * p * low
+    given: dict[str, Any] = {"base": "Functional.alpha_dropout"}
+    assert dropped(result, SOURCE, {"p": p}, **given).status in ("exact", "pass")
+    assert dropped(a * np.where(mask, SOURCE, 0), SOURCE, {"p": p}, **given).status == "error"

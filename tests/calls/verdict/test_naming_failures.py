@@ -1,4 +1,4 @@
-"""What a failing result is said to be: the precision it fits, and the line of interpretation."""
+"""What a failing result is said to be: the precision it fits, sums in half precision, the interpretation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from probe.calls.verdict import KernelVerdict, Subject, judge
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
+
+# --- what a failing result is said to be: the precision it fits, and the line of interpretation
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -63,19 +65,6 @@ def test_inputs_that_were_rounded_first(name: str) -> None:
     assert (found.status, found.fits) == ("error", f"{name} inputs")
 
 
-def test_beyond_the_range_of_float16_the_inputs_were_tfloat32() -> None:
-    left, right = matrices()
-    left, right = left * 2.0**20, right * 2.0**20
-    rounded = [held(matrix, "tfloat32") for matrix in (left, right)]
-    assert product(held(rounded[0] @ rounded[1], "float32"), left, right).fits == "tfloat32 inputs"
-
-
-def test_inputs_that_were_rounded_and_a_result_that_was_stored_so() -> None:
-    left, right = matrices()
-    found = product(held(held(left, "bfloat16") @ held(right, "bfloat16"), "bfloat16"), left, right)
-    assert (found.status, found.fits) == ("error", "bfloat16 inputs and result")
-
-
 def test_sums_that_were_accumulated_in_a_lower_precision() -> None:
     left, right = matrices()
     total = np.zeros((24, 16))
@@ -95,12 +84,6 @@ def test_one_wrong_element_is_no_matter_of_precision(dtype: str) -> None:
     found = product(wrong, left, right, dtype)
     assert (found.fits, found.interpretation) == (None, "one element only, at [3, 5]")
     assert found.worst_index == (3, 5)
-
-
-def test_a_scale_is_no_matter_of_precision() -> None:
-    left, right = matrices()
-    found = product(held(left @ right * 1.002, "float32"), left, right)
-    assert (found.fits, found.interpretation) == (None, "every element 0.2 % high: scale")
 
 
 # --- one line
@@ -146,11 +129,6 @@ def test_an_input_given_back() -> None:
     assert found.interpretation == "equals input 0: not computed"
 
 
-def test_swapped_dimensions() -> None:
-    left, right = matrices(rows=12, columns=12)
-    assert product((left @ right).T, left, right).interpretation == "dimensions 0 and 1 swapped"
-
-
 def of_values(result: Any, exact: Any, direction: str = "forward", inputs: Any = ()) -> str:
     """The line on a result in float32 of an operation without a rule."""
     return judge(
@@ -161,13 +139,6 @@ def of_values(result: Any, exact: Any, direction: str = "forward", inputs: Any =
     ).interpretation  # fmt: skip
 
 
-def test_a_tail_in_the_middle_of_a_row() -> None:
-    exact = np.random.default_rng(2).standard_normal((4, 6, 5)) + 5
-    wrong = exact.copy()
-    wrong.reshape(-1)[-13:] = 0
-    assert of_values(wrong, exact) == "last 13 of 120 elements wrong (zeros)"
-
-
 def test_a_gap_of_one_small_value_is_not_saturated() -> None:
     exact = np.random.default_rng(2).standard_normal((4, 50)) + 5
     wrong = exact.copy()
@@ -176,14 +147,75 @@ def test_a_gap_of_one_small_value_is_not_saturated() -> None:
     assert "(all the same value)" in of_values(wrong, exact)
 
 
-def test_values_that_are_the_same_in_the_reference_too() -> None:
-    row = np.random.default_rng(2).standard_normal(8) + 4
-    exact = np.repeat(row[None], 6, 0) * (1 + 1e-15 * np.arange(6)[:, None])
-    assert "same values" not in of_values(np.repeat(row[None] ** 2, 6, 0), exact)
+# --- sums in half precision: a correct kernel sums in float32 and rounds once, and others are found
+
+HALVES = ("bfloat16", "float16")
 
 
-def test_a_gradient_given_back() -> None:
-    exact = np.random.default_rng(2).standard_normal((5, 6))
-    gradient = np.random.default_rng(3).standard_normal((5, 6))
-    words = of_values(gradient, exact, "backward", [exact + 1, gradient])
-    assert words == "equals the gradient of the output: not computed"
+def accumulated(products: Any, dtype: str) -> Any:
+    """The sum over the last dimension, rounded to `dtype` after each addition."""
+    total = np.zeros(products.shape[:-1])
+    for place in range(products.shape[-1]):
+        total = held(total + products[..., place], dtype)
+    return total
+
+
+def halves(dtype: str, terms: int, rows: int = 16, columns: int = 12) -> tuple[Any, Any]:
+    draws = np.random.default_rng(3)
+    return held(draws.standard_normal((rows, terms)), dtype), held(draws.standard_normal((columns, terms)), dtype)
+
+
+def judged(base: str, result: Any, left: Any, right: Any, dtype: str, **given: Any) -> KernelVerdict:
+    exact = left @ right.T
+
+    def moved(unit: float, inside: bool) -> Any:
+        draws = np.random.default_rng(5)
+        farthest = np.zeros(exact.shape)
+        for _ in range(8):
+            a, b = (m * (1 + unit * draws.choice((-1.0, 1.0), m.shape)) for m in (left, right))
+            farthest = np.maximum(farthest, np.abs(a @ b.T - exact))
+        return farthest
+
+    subject = Subject(
+        base, "forward", result, exact, dtype, [left, right], [dtype] * 2, moved, lambda name: None, lambda: None, {},
+        **given,
+    )  # fmt: skip
+    return judge(subject)
+
+
+@pytest.mark.parametrize("terms", [128, 2048])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "base", ["Functional.linear", "Torch.matmul", "Torch.bmm", "Functional.conv1d", "Torch.einsum"]
+)
+def test_a_product_that_is_accumulated_in_half_precision_is_wrong(base: str, dtype: str, terms: int) -> None:
+    left, right = halves(dtype, terms)
+    result = accumulated(left[:, None] * right[None], dtype)
+    found = judged(base, result, left, right, dtype)
+    assert (found.status, found.fits) == ("error", f"{dtype} accumulation")
+
+
+@pytest.mark.parametrize("terms", [1, 2, 128, 2048])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_product_that_is_accumulated_in_float32_is_right(dtype: str, terms: int) -> None:
+    left, right = halves(dtype, terms)
+    result = held(accumulated(left[:, None] * right[None], "float32"), dtype)
+    assert judged("Torch.matmul", result, left, right, dtype).status in ("exact", "pass")
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_kernel_that_is_known_to_sum_in_half_precision_may(dtype: str) -> None:
+    left, right = halves(dtype, 32)
+    result = accumulated(left[:, None] * right[None], dtype)
+    assert judged("Torch.addbmm", result, left, right, dtype).status == "pass"
+
+
+def test_inputs_of_float32_are_rounded_under_autocast() -> None:
+    left, right = halves("float32", 128)
+    result = held(held(left, "bfloat16") @ held(right, "bfloat16").T, "bfloat16")
+    exact = left @ right.T
+    subject = Subject(
+        "Torch.matmul", "forward", result, exact, "bfloat16", [left, right], ["float32"] * 2,
+        lambda unit, inside: np.full(exact.shape, unit * 20), lambda name: None, lambda: None, {}, precision="bfloat16",
+    )  # fmt: skip
+    assert judge(subject).status == "pass"

@@ -1,4 +1,4 @@
-"""Which calls and items of two dumps belong together, and by what they were paired."""
+"""Which calls, items and processes of two dumps belong together, and by what they were paired."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_dumps import call, plain, tensor_of, write
+from made_dumps import call, tensor, tensor_of, write
 
 from probe.common.align.calls import calls
-from probe.common.align.counterparts import CallPair, call_pairs, table
+from probe.common.align.counterparts import CallPair, call_pairs
 from probe.common.align.options import MatchOptions
+from probe.common.align.processes import pair_processes
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.numerics.sketch import sketch
+
+# --- which calls and items of two dumps belong together, and by what they were paired
 
 Array = Any
 Run = dict[str, dict[str, Any]]
@@ -63,13 +66,6 @@ def linear(x: Array, weight: Array, name: str = "weight") -> dict[str, Any]:
 
 
 # --- one program
-
-
-def test_runs_of_the_same_calls_pair_by_name(tmp_path: Path) -> None:
-    run = {"Module.fc.Linear.forward.0": linear(X, WEIGHTS[0]), "Torch.sin.0.forward": call([entry(X)], [entry(X)])}
-    other = {"Module.fc.Linear.forward.0": linear(X, WEIGHTS[1]), "Torch.sin.0.forward": call([entry(X)], [entry(X)])}
-    found = pairs(tmp_path, run, other)
-    assert [(pair.record, pair.golden_record) for pair in found] == [(name, name) for name in run]
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-3])
@@ -172,37 +168,6 @@ def test_what_is_computed_again_has_no_counterpart_and_is_marked(tmp_path: Path)
     assert [pair.how for pair in found] == ["", "recomputed", ""]
 
 
-def test_an_argument_by_position_and_by_keyword_is_one(tmp_path: Path) -> None:
-    name = "Module.att.Attention.forward.0"
-    y = NUMBERS.standard_normal((8, 4))
-    sides = (
-        {name: call([entry(X), entry(y), plain(3), plain(None)], [entry(X)])},
-        {name: call([entry(X)], [entry(X)], {"mask": entry(y), "length": plain(3), "cache": plain(None)})},
-    )
-    (pair,) = pairs(tmp_path, *sides)
-    matched = {
-        row.target.name[len(name) :]: row.golden.name[len(name) :] for row in pair.rows if row.target and row.golden
-    }
-    assert matched[".input.1"] == ".input.mask" and matched[".input.2"] == ".input.length"
-
-
-def test_equal_values_of_two_arguments_of_a_function_are_two(tmp_path: Path) -> None:
-    name = "Functional.scaled_dot_product_attention.0.forward"
-    sides = ({name: call([entry(X)], [entry(X)], {key: plain(True)})} for key in ("is_causal", "enable_gqa"))
-    (pair,) = pairs(tmp_path, *sides)
-    assert [row.target is not None and row.golden is not None for row in pair.rows] == [True, False, True, False]
-
-
-def test_equal_statistics_of_other_tensors_are_not_one_item(tmp_path: Path) -> None:
-    """In a short type statistics are the same where the tensors are not."""
-    sides = [{"Torch.exp.0.forward": call([entry(X)])}, {"Torch.exp.0.forward": call([entry(X[::-1])])}]
-    sides[1]["Torch.exp.0.forward"]["input_args"][0].update(tensor_of(X))
-    (pair,) = pairs(tmp_path, *sides)
-    (row,) = pair.rows
-    assert row.target is not None and row.golden is not None
-    assert not np.array_equal(row.target.sketch.sums, row.golden.sketch.sums)
-
-
 # --- two programs
 
 
@@ -230,13 +195,6 @@ def test_layers_of_two_programs_pair_by_their_parameters(tmp_path: Path, fault: 
     assert met(found) == dict(zip(ONE, OTHER))
 
 
-def test_a_transposed_weight_is_the_same(tmp_path: Path) -> None:
-    golden = network(OTHER)
-    for number, name in enumerate(OTHER):
-        golden[name]["parameters"]["weight"] = entry(WEIGHTS[number].T)
-    assert met(pairs(tmp_path, network(ONE), golden)) == dict(zip(ONE, OTHER))
-
-
 def test_a_fused_layer_has_no_counterpart(tmp_path: Path) -> None:
     target = {"Module.att.qkv.Linear.forward.0": linear(X, np.concatenate(WEIGHTS[5:])), **network(ONE[3:])}
     golden = {f"Module.h.{name}.Linear.forward.0": linear(X, WEIGHTS[5 + n]) for n, name in enumerate("qkv")}
@@ -244,73 +202,42 @@ def test_a_fused_layer_has_no_counterpart(tmp_path: Path) -> None:
     assert met(found) == dict(zip(ONE[3:], OTHER[3:]))
 
 
-def test_functions_of_two_programs_pair_by_what_they_return(tmp_path: Path) -> None:
-    """Whatever their numbers and the calls between them are."""
-    names = ("exp", "sin", "tanh")
-    values = {name: NUMBERS.standard_normal(X.shape) for name in names}
-    run = {f"Torch.{name}.0.forward": call([entry(X)], [entry(values[name])]) for name in names}
-    other: Run = {}
-    for name in names:
-        other[f"Tensor.{name}.0.forward"] = call([entry(X)], [entry(NUMBERS.standard_normal(X.shape))])
-        other[f"Tensor.{name}.1.forward"] = call([entry(X)], [entry(values[name].reshape(4, 32))])
-    found = met(pairs(tmp_path, run, other))
-    assert found == {f"Torch.{name}.0.forward": f"Tensor.{name}.1.forward" for name in names}
+# --- which processes of two runs belong together where they have no ranks
 
 
-def test_what_occurs_more_often_between_two_pairs_is_left_alone(tmp_path: Path) -> None:
-    def run(ends: Sequence[str], between: Sequence[str]) -> Run:
-        made = {name: linear(X, WEIGHTS[n]) for n, name in enumerate(ends)}
-        inner = {name: call([entry(X)], [entry(NUMBERS.standard_normal(X.shape))]) for name in between}
-        first, last = made.items()
-        return dict([first, *inner.items(), last])
-
-    sides = (
-        run(ONE[:2], ["Module.p.ReLU.forward.0", "Module.q.ReLU.forward.0"]),
-        run(OTHER[:2], ["Module.r.ReLU.forward.0"]),
-    )
-    assert met(pairs(tmp_path, *sides)) == dict(zip(ONE[:2], OTHER[:2]))
-    sides = run(ONE[:2], ["Module.p.ReLU.forward.0"]), run(OTHER[:2], ["Module.r.ReLU.forward.0"])
-    assert met(pairs(tmp_path / "one", *sides))["Module.p.ReLU.forward.0"] == "Module.r.ReLU.forward.0"
+def dump_of_calls(folder: Path, names: list[str], largest: float = 1.0) -> str:
+    return str(write(folder, {f"Torch.{name}.0.forward": call([tensor(largest)]) for name in names}))
 
 
-def test_a_layer_whose_result_is_elsewhere_is_not_paired_by_its_name(tmp_path: Path) -> None:
-    """The norm of one program returns what a dropout of the other does."""
-    y, z = NUMBERS.standard_normal((2, *X.shape))
-    names = "Module.norm.A.forward.0", "Module.drop.B.forward.0"
-    target = {names[0]: call([entry(X)], [entry(y)]), names[1]: call([entry(X)], [entry(z)]), **network(ONE)}
-    golden = {names[0]: call([entry(X)], [entry(z)]), names[1]: call([entry(X)], [entry(y)]), **network(OTHER)}
-    assert met(pairs(tmp_path, target, golden)).get(names[0]) != names[0]
+def side(folder: Path, *works: tuple[list[str], float]) -> list[str]:
+    return [dump_of_calls(folder / str(index), names, largest) for index, (names, largest) in enumerate(works)]
 
 
-def test_gradients_of_paired_calls_are_paired(tmp_path: Path) -> None:
-    def run(names: Sequence[str], order: Sequence[int]) -> Run:
-        made = network(names)
-        for n in order:
-            made[names[n].replace("forward", "backward")] = {"input": [entry(X * n)]}
-            made[names[n].replace("forward", "parameters_grad")] = {"weight": [entry(WEIGHTS[n])]}
-        return made
-
-    found = met(pairs(tmp_path, run(ONE, range(6)), run(OTHER, range(5, -1, -1))))
-    for way in ("backward", "parameters_grad"):
-        assert all(
-            found[one.replace("forward", way)] == other.replace("forward", way) for one, other in zip(ONE, OTHER)
-        )
+A, B, CHANGED_B = ["sin", "cos", "tan"], ["relu", "tanh", "exp"], ["relu", "tanh", "log"]
 
 
-def test_the_other_framework_has_no_calls_of_the_optimizer(tmp_path: Path) -> None:
-    target = {"Cell.fc.Dense.forward.0": linear(X, WEIGHTS[0])}
-    golden = {"Module.lin.Linear.forward.0": linear(X, WEIGHTS[0]), "Tensor.add_.0.forward": call([entry(X)])}
-    tree = {"Module.lin.Linear.forward.0": None, "Tensor.add_.0.forward": "optimizer"}
-    found = pairs(
-        tmp_path, target, golden, ({"Cell.fc.Dense.forward.0": None}, tree), frameworks=("mindspore", "pytorch")
-    )
-    assert [(pair.golden_record, pair.how) for pair in found] == [
-        ("Module.lin.Linear.forward.0", ""), ("Tensor.add_.0.forward", "framework"),
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "golden", "pairs"),
+    [
+        ([(A, 1.0), (B, 1.0)], [(B, 1.0), (A, 1.0)], [(0, 1), (1, 0)]),
+        ([(A, 1.0), (CHANGED_B, 1.0)], [(B, 2.0), (A, 2.0)], [(0, 1), (1, 0)]),
+        # The same calls: by their first values, and else by their order.
+        ([(A, 1.0), (A, 2.0)], [(A, 2.0), (A, 1.0)], [(0, 1), (1, 0)]),
+        ([(A, 1.0), (A, 2.0)], [(A, 3.0), (A, 4.0)], [(0, 0), (1, 1)]),
+        ([(A, float("nan")), (A, 2.0)], [(A, 2.0), (A, float("nan"))], [(0, 1), (1, 0)]),
+        # Nothing in common, and one too many.
+        ([(A, 1.0), (B, 1.0)], [(["abs"], 1.0), (["add"], 1.0)], [(0, 0), (1, 1)]),
+        ([(A, 1.0), (B, 1.0)], [(B, 1.0)], [(1, 0)]),
+        ([], [(B, 1.0)], []),
+    ],
+)
+def test_processes_are_paired_by_what_they_ran(
+    tmp_path: Path, target: list[Any], golden: list[Any], pairs: list[tuple[int, int]]
+) -> None:
+    assert pair_processes(side(tmp_path / "t", *target), side(tmp_path / "g", *golden)) == pairs
 
 
-def test_the_table_has_the_rows_of_the_golden_side_alone_at_its_end(tmp_path: Path) -> None:
-    golden = {"Torch.sin.0.forward": call([entry(X)]), "Torch.exp.0.forward": call([entry(X)])}
-    found = pairs(tmp_path, {"Torch.exp.0.forward": call([entry(X)], [entry(X)])}, golden)
-    assert [pair.golden_record for pair in found] == ["Torch.sin.0.forward", "Torch.exp.0.forward"]
-    assert [row.record for row in table(found)] == ["Torch.exp.0.forward"] * 2 + ["Torch.sin.0.forward"]
+def test_a_dump_that_cannot_be_read_is_paired_by_its_order(tmp_path: Path) -> None:
+    target, golden = side(tmp_path / "t", (A, 1.0), (B, 1.0)), side(tmp_path / "g", (A, 1.0), (B, 1.0))
+    (tmp_path / "t" / "1" / "dump.json").write_text("no dump")
+    assert pair_processes(target, golden) == [(0, 0), (1, 1)]

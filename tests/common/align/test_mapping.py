@@ -1,24 +1,30 @@
-"""What corresponds to what where names differ: fuzzy matching, mapping files, two frameworks without a file."""
+"""What corresponds to what where names differ: fuzzy matching, mapping files, layers, two frameworks, missing ranks."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_dumps import call, constant, write
+from made_dumps import call, constant, tensor, write, written
 
-from probe.common.align.mapping_files import api_names, load_api_entries, load_names
-from probe.common.align.name_mapping import NameMapping, map_cell
+from probe.api import cli
+from probe.api.cli import main
+from probe.common.align.layer_names import load_rules
+from probe.common.align.mapping_files import load_api_entries, load_names, write_names
+from probe.common.align.name_mapping import map_cell
 from probe.common.align.options import BUILT_IN
 from probe.common.align.row import NAMES_DIFFER
 from probe.common.dump.reading.dump import read
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
+
+# --- what corresponds to what where names differ: fuzzy matching, mapping files, two frameworks without a file
 
 CASES = Path(__file__).parents[2] / "compare" / "cases"
 CROSS = CASES / "cross_ms_pt"
@@ -52,23 +58,9 @@ def test_fuzzy_matching_of_checksums_keeps_them(tmp_path: Path) -> None:  # D2
     assert [row.metrics for row in compared(target, golden, fuzzy=True).rows] == [("0badcafe", "0badcafe")] * 3
 
 
-def test_fuzzy_matching_reads_names_by_their_grammar(tmp_path: Path) -> None:  # D19
-    target = ["Module.layers.0.feed_forward.Mlp.forward.0", "Module.layers.1.feed_forward.Mlp.forward.0"]
-    result = compared(dump(tmp_path / "a", target), dump(tmp_path / "b", [target[1].replace("d.0", "d.3")]), fuzzy=True)
-    assert met(result) == {target[1]: "Module.layers.1.feed_forward.Mlp.forward.3"}
-
-
 def test_fuzzy_matching_excludes_a_data_mapping() -> None:
     with pytest.raises(MsprobeException, match="-fm cannot be combined with -dm or -lm"):
         Options(fuzzy=True, data_mapping="a.yaml")
-
-
-def test_backward_calls_match_with_a_mapping_as_without(tmp_path: Path) -> None:  # D3
-    case = CASES / "missing_apis_stat"
-    plain = met(compared(case / "target", case / "golden"))
-    mapped = met(compared(case / "target", case / "golden", data_mapping=str(case / "data_mapping.yaml")))
-    backward = {name: other for name, other in plain.items() if name.endswith(".backward")}
-    assert len(backward) > 10 and {name: mapped.get(name) for name in backward} == backward
 
 
 def test_the_documented_form_of_an_api_mapping_is_read() -> None:  # D4
@@ -87,38 +79,6 @@ def test_an_api_mapping_may_reorder_and_leave_out(tmp_path: Path) -> None:
     assert pairs == [("input.0", None), ("input.1", "input.0"), ("utput.0", None)]
 
 
-def test_an_api_mapping_needs_a_mindspore_target(tmp_path: Path) -> None:
-    side = dump(tmp_path / "a", ["Torch.sin.0.forward"])
-    with pytest.raises(MsprobeException, match="is for a target of MindSpore"):
-        compared(side, side, api_mapping=BUILT_IN)
-
-
-@pytest.mark.parametrize(
-    ("key", "names", "mapped"),
-    [
-        ("Cell.fc.Dense.forward.0", {}, "Module.fc.Dense.forward.0"),
-        ("Cell.fc.Dense.forward.0", {"fc.Dense": "lin.Linear", "Dense": "No"}, "Module.lin.Linear.forward.0"),
-        ("Cell.a.RowLinear.backward.3", {"RowLinear": "TERow"}, "Module.a.TERow.backward.3"),
-        ("Module.a.a.A.parameters_grad.0", {"a": "b"}, "Module.b.a.A.parameters_grad.0"),
-        ("Cell.x.forward.y.F.forward.2", {"y.F": "z.G"}, "Module.x.forward.z.G.forward.2"),
-        ("Torch.sin.0.forward", {"sin": "cos"}, "Torch.sin.0.forward"),
-    ],
-)
-def test_names_of_cells_are_mapped_whole_or_in_parts(key: str, names: dict[str, str], mapped: str) -> None:
-    assert map_cell(key, names) == mapped
-
-
-def test_what_mirrors_torch_needs_no_table() -> None:
-    mapping = NameMapping(api_names())
-    names = "Mint.add.0.forward", "MintFunctional.relu.1.forward", "Functional.equal.2.forward", "Tensor.sum.3.backward"
-    assert [mapping.record(name) for name in names] == [
-        "Torch.add.0.forward",
-        "Functional.relu.1.forward",
-        "Torch.eq.2.forward",
-        "Tensor.sum.3.backward",
-    ]
-
-
 def test_two_frameworks_match_without_a_file() -> None:
     assert met(compared(CROSS / "target", CROSS / "golden")) == {
         "Cell.fc1.Dense.forward.0": "Module.linear1.Linear.forward.0",
@@ -132,23 +92,6 @@ def test_two_frameworks_match_without_a_file() -> None:
     }
 
 
-def test_parameters_of_other_names_match() -> None:
-    result = compared(CROSS / "target", CROSS / "golden", cell_mapping=BUILT_IN)
-    pairs = {row.target.name: row.golden.name for row in result.rows if row.target and row.golden}
-    assert pairs["Cell.norm.LayerNorm.forward.0.parameters.gamma"] == (
-        "Module.norm.LayerNorm.forward.0.parameters.weight"
-    )
-
-
-@pytest.mark.parametrize("content", ["[1, 2]", "a: 1", "a: {b: c}", "a: [", "- a", "\0"])
-def test_a_wrong_mapping_file_is_an_error_that_names_it(tmp_path: Path, content: str) -> None:
-    (tmp_path / "map.yaml").write_text(content)
-    with pytest.raises(MsprobeException, match=r"map\.yaml"):
-        load_names(str(tmp_path / "map.yaml"))
-    with pytest.raises(FileCheckException, match=r"none\.yaml"):
-        load_names(str(tmp_path / "none.yaml"))
-
-
 @pytest.mark.parametrize(
     "entry", ["{ms_api: a}", "{ms_api: a, pt_api: b, ms_args: [0]}", "{ms_api: a, pt_api: b, ms_args: 0, pt_args: 0}"]
 )
@@ -156,15 +99,6 @@ def test_a_wrong_entry_is_left_out_with_a_word(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "map.yaml").write_text(f"- {entry}\n- {{ms_api: Functional.x, pt_api: Torch.x}}")
     (kept,) = load_api_entries(str(tmp_path / "map.yaml"))
     assert kept.target == "Functional.x" and "entry 0" in capsys.readouterr().err
-
-
-def test_every_name_of_the_table_is_well_formed() -> None:
-    names = api_names()
-    assert len(names) > 250
-    for mine, theirs in names.items():
-        assert mine.split(".")[0] in ("Functional", "Tensor")
-        assert theirs.split(".")[0] in ("Functional", "Tensor", "Torch")
-        assert mine != theirs and len(theirs.split(".")) == 2
 
 
 @pytest.mark.parametrize("golden_root", ["Module", "Cell"])
@@ -193,20 +127,6 @@ def told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, con
     return re.findall(r"\[WARNING\] .*map\.yaml: (.*)", capsys.readouterr().err)
 
 
-def test_names_of_a_data_mapping_that_no_item_has_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = {
-        "Mint.sin.0.forward.input.0": "Torch.sin.0.forward.input.1",
-        "Mint.sin.0.forward.output.0": "N/A",
-        "Mint.sni.0.forward.input.0": "Torch.sin.0.forward.input.9",
-    }
-    assert told_of(tmp_path, capsys, "data_mapping", json.dumps(lines)) == [
-        '1 of 3 are not an item of the target, the first is "Mint.sni.0.forward.input.0".',
-        '1 of 2 are not an item of the golden side, the first is "Torch.sin.0.forward.input.9".',
-    ]
-
-
 @pytest.mark.parametrize(
     ("option", "content", "told"),
     [
@@ -233,21 +153,134 @@ def test_other_files_are_reported_when_no_line_fits(
     assert told_of(tmp_path, capsys, option, content) == told
 
 
-@pytest.mark.parametrize("layer", ["blocks", "head"])
-def test_a_layer_that_has_no_record_of_its_own_has_a_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str
+@pytest.mark.parametrize(
+    ("key", "names", "mapped"),
+    [
+        ("Cell.fc.Dense.forward.0", {}, "Module.fc.Dense.forward.0"),
+        ("Cell.fc.Dense.forward.0", {"fc.Dense": "lin.Linear", "Dense": "No"}, "Module.lin.Linear.forward.0"),
+        ("Cell.a.RowLinear.backward.3", {"RowLinear": "TERow"}, "Module.a.TERow.backward.3"),
+        ("Module.a.a.A.parameters_grad.0", {"a": "b"}, "Module.b.a.A.parameters_grad.0"),
+        ("Cell.x.forward.y.F.forward.2", {"y.F": "z.G"}, "Module.x.forward.z.G.forward.2"),
+        ("Torch.sin.0.forward", {"sin": "cos"}, "Torch.sin.0.forward"),
+    ],
+)
+def test_names_of_cells_are_mapped_whole_or_in_parts(key: str, names: dict[str, str], mapped: str) -> None:
+    assert map_cell(key, names) == mapped
+
+
+# --- networks matched by where in the module tree a call stands
+
+
+def dump_of_tree(folder: Path, tree: dict[str, str | None], with_tree: bool = True) -> Path:
+    data = {name: {"input": [tensor()]} if ".backward" in name else {"input_args": [tensor()]} for name in tree}
+    return write(folder, data, tree if with_tree else None)
+
+
+def met_by_layers(target: Path, golden: Path, rules: str = BUILT_IN) -> dict[str, str | None]:
+    result = compare_dumps(read(target), read(golden), Options(layer_mapping=rules))
+    return {row.record: row.golden_record for row in result.rows if row.target is not None}
+
+
+def test_rules_are_read_in_their_old_form_too(tmp_path: Path) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text("Cell: {a: b}\nBlock:\n  x.y: z(note)\n")
+    assert load_rules(str(path)) == {"TopLayer": {("a",): ("b",)}, "Block": {("x", "y"): ("z",)}}
+    for wrong in ("[a]", "a: b", "a: [b]"):
+        path.write_text(wrong)
+        with pytest.raises(MsprobeException, match=r"map\.yaml"):
+            load_rules(str(path))
+
+
+def test_calls_match_by_their_place_and_not_by_their_number(tmp_path: Path) -> None:  # D9
+    first, second = "Module.a.Linear.forward.0", "Module.b.Linear.forward.0"
+    target = {"Torch.sin.0.forward": first, first: None, "Torch.sin.1.forward": second, second: None}
+    golden = {"Torch.sin.0.forward": second, second: None, "Torch.sin.1.forward": first, first: None}
+    found = met_by_layers(dump_of_tree(tmp_path / "a", target), dump_of_tree(tmp_path / "b", golden))
+    assert found["Torch.sin.0.forward"] == "Torch.sin.1.forward"
+    assert found["Torch.sin.1.forward"] == "Torch.sin.0.forward" and found[first] == first
+
+
+def test_blocks_of_a_pipeline_stage_are_counted_from_zero(tmp_path: Path) -> None:
+    target = dict.fromkeys([f"Module.layers.{n}.fc.Linear.forward.0" for n in (0, 1)])
+    golden = dict.fromkeys([f"Module.layers.{n}.fc.Linear.forward.0" for n in (10, 9)])
+    found = met_by_layers(dump_of_tree(tmp_path / "a", target), dump_of_tree(tmp_path / "b", golden))
+    assert list(found.values()) == [f"Module.layers.{n}.fc.Linear.forward.0" for n in (9, 10)]
+
+
+def test_a_tree_on_one_side_only_is_an_error(tmp_path: Path) -> None:
+    tree = {"Torch.sin.0.forward": None}
+    with pytest.raises(MsprobeException, match=r"needs construct\.json next to both"):
+        met_by_layers(dump_of_tree(tmp_path / "a", tree), dump_of_tree(tmp_path / "b", tree, with_tree=False))
+
+
+def test_the_derived_mapping_can_be_given_again(tmp_path: Path) -> None:
+    sides = [
+        dump_of_tree(tmp_path / side, {"Module.a.Linear.forward.0": None, "Torch.sin.0.forward": None}) for side in "ab"
+    ]
+    arguments = ["compare", "-tp", str(sides[0]), "-gp", str(sides[1]), "-o"]
+    assert cli.main([*arguments, str(tmp_path / "first"), "-lm"]) == 0
+    (mapping,) = (tmp_path / "first").glob("data_mapping_*.yaml")
+    assert cli.main([*arguments, str(tmp_path / "second"), "-dm", str(mapping)]) == 0
+    tables = [next((tmp_path / folder).glob("*.csv")).read_text() for folder in ("first", "second")]
+    assert tables[0] == tables[1]
+
+
+def test_names_that_yaml_would_read_otherwise_are_quoted(tmp_path: Path) -> None:
+    names = {"a.b": "N/A", "yes": "no", "- x": "a: b", "1.5": "null", "": "#", "é.\n": "'"}
+    write_names(str(tmp_path / "names.yaml"), names)
+    assert load_names(str(tmp_path / "names.yaml")) == names
+
+
+# --- A rank whose folder holds no records is named in a warning and left out, by every command that reads a run
+
+VALUE = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0, "Mean": 1.0,
+         "Norm": 1.4142}  # fmt: skip
+RECORDS = {"Functional.relu.0.forward": {"input_args": [VALUE], "input_kwargs": {}, "output": [VALUE]}}
+
+
+@pytest.mark.parametrize("command", ["compare", "graph_visualize"])
+def test_runs_whose_ranks_have_no_records_in_common_are_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a list only what is in it runs; and of a layer that runs not everything need be collected."""
-    names = ["Cell.blocks.0.Dense.forward.0", "Cell.head.Dense.forward.0"]
-    for name in ("a", "b"):
-        folder = dump(tmp_path / name, names[:1], "mindspore")
-        (folder / "construct.json").write_text(json.dumps(dict.fromkeys(names)))
-    (tmp_path / "map.yaml").write_text(f"{{TopLayer: {{{layer}: {layer}}}}}")
-    compared(tmp_path / "a", tmp_path / "b", layer_mapping=str(tmp_path / "map.yaml"))
-    assert "map.yaml" not in capsys.readouterr().err
+    for run, rank in (("run", 0), ("golden", 1)):
+        for each in range(2):
+            folder = tmp_path / run / "step0" / f"rank{each}"
+            folder.mkdir(parents=True)
+            if each == rank:
+                written(folder, RECORDS, None)
+    paths = ["-tp", str(tmp_path / "run"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "out")]
+    assert main([command, *paths]) == 2
+    assert "have no rank in common of which both hold records" in capsys.readouterr().err
 
 
-def test_names_of_dtypes_of_two_frameworks_are_no_finding() -> None:
-    found = [row for row in compared(CROSS / "target", CROSS / "golden").rows if row.target and row.golden]
-    assert any(row.target.dtype != row.golden.dtype for row in found)  # type: ignore[union-attr]
-    assert not any("float32" in text for row in found for text in row.messages)
+def made(run: Path, ranks: int) -> Path:
+    """A run with records of two ranks, and with folders of `ranks` ranks."""
+    for rank in range(ranks):
+        folder = run / "step0" / f"rank{rank}"
+        folder.mkdir(parents=True)
+        if rank < 2:
+            written(folder, RECORDS, None)
+    return run
+
+
+MERGED = ["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"]
+
+
+@pytest.mark.parametrize("golden_ranks", [2, 3])
+@pytest.mark.parametrize(
+    "command",
+    [["show"], ["overflow_check", "-i"], ["graph_visualize", "-tp"], ["compare"], ["graph_visualize"],
+     ["compare", *MERGED], ["graph_visualize", *MERGED]],
+    ids=" ".join,
+)  # fmt: skip
+def test_is_named_in_a_warning_and_left_out(
+    command: Sequence[str], golden_ranks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, golden = made(tmp_path / "run", 3), made(tmp_path / "golden", golden_ranks)
+    takes_two = command[0] in ("compare", "graph_visualize") and command[-1] != "-tp"
+    paths = ["-tp", str(run), "-gp", str(golden)] if takes_two else [str(run)]
+    output = [] if command[0] == "show" else ["-o", str(tmp_path / "out")]
+    assert main([*command, *paths, *output]) == 0
+    said = capsys.readouterr().err
+    assert f"{run}/step0: no records were found of rank2." in said
+    assert "msprobe" not in said and "dump.journal" not in said

@@ -12,15 +12,11 @@ from probe.common.collectives.collectives import (
     Exchange,
     collective_call,
     exchanges,
-    group_of,
     is_among,
     is_communication,
-    receives,
-    undefined,
-    without_statistics,
 )
-from probe.common.dump.reading.items import plain_item
-from probe.common.dump.reading.records import Item, Record
+from probe.common.collectives.event_graph import layers
+from probe.common.dump.reading.records import Record
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0}
 TENSOR |= {"Mean": 1.0, "Norm": 1.0, "requires_grad": False}
@@ -164,10 +160,6 @@ def test_only_the_destination_has_a_result(name: str, args: Any, kwargs: Any) ->
     assert places(elsewhere)["undefined"] == places(there)["results"]
 
 
-def test_the_gathered_list_that_was_not_passed_is_no_output() -> None:
-    assert places(one("gather", TENSOR, dst=1)) == {"gives": ["input.0"]}
-
-
 @pytest.mark.parametrize(
     ("send", "receive"),
     [
@@ -205,23 +197,6 @@ def test_a_receive_gets_what_its_source_sent(send: Any, receive: Any) -> None:
     assert list(places(given)) == ["gives"] and set(places(got)) - {"receives"} == {"results"}
 
 
-def test_messages_of_other_tags_and_groups_do_not_meet() -> None:
-    sends = [
-        call(0, "send", TENSOR, 1, None, 1, index=0),
-        call(0, "send", TENSOR, 1, group(0, 1), index=1),
-        call(0, "send", TENSOR, 1, group(0, 1, 2), index=2),
-        call(0, "send", TENSOR, 1, index=3),
-    ]
-    receives = [
-        call(1, "recv", None, 0, index=0),
-        call(1, "recv", None, 0, group(0, 1), index=1),
-        call(1, "recv", None, 0, None, 1, index=2),
-        call(1, "recv", None, 0, group(0, 1, 2), index=3),
-    ]
-    found = exchanges([sends, receives], range(4))
-    assert [each.partners[0].index for each in found] == [2, 1, 3, 0, 3, 1, 0, 2]
-
-
 def test_each_operation_of_a_batch_is_an_exchange_of_its_own() -> None:
     batches = [
         [call(rank, "batch_isend_irecv", [operation("isend", 1 - rank), operation("irecv", 1 - rank)])]
@@ -243,65 +218,12 @@ def test_a_batch_of_comm_func_returns_what_it_received() -> None:
     assert places(one("batch_isend_irecv", [of_torch])) == {"receives": ["input.0.0"], "results": ["output.0.0"]}
 
 
-def test_a_batch_of_which_nothing_is_known_waits_for_nobody() -> None:
-    batches = [[call(rank, "batch_isend_irecv", [None, None])] for rank in (0, 1)]
-    assert all(each.partners == () and not each.missing for each in exchanges(batches, range(4)))
-
-
-def test_a_call_in_a_group_of_others_exchanges_nothing() -> None:
-    assert exchanges([[call(0, "all_reduce", TENSOR, group=-100)]], range(4)) == []
-    assert group_of(call(0, "all_reduce", TENSOR, "sum", -100).inputs) == ()
-
-
-def test_no_group_and_the_group_of_all_are_the_same() -> None:
-    calls = [
-        [call(0, "all_reduce", TENSOR)],
-        [call(1, "all_reduce", TENSOR, group=group(0, 1, 2))],
-        [call(2, "all_reduce", TENSOR)],
-    ]
-    # Rank 2 was not recorded in the second case, and is known of all the same.
-    assert [len(each.partners) for each in exchanges(calls, range(3))] == [2, 2, 2]
-    assert [each.missing for each in exchanges(calls[:2], range(2))] == [(2,), (2,)]
-
-
-def test_a_group_has_those_who_call_it_by_its_name() -> None:
-    world, named = "hccl_world_group", "tp-0-2"
-    calls = [
-        [call(rank, "MintDistributed.all_reduce", OURS, "sum", world)]
-        + ([call(rank, "MintDistributed.broadcast", OURS, 2, named, index=1)] if rank in (0, 2) else [])
-        + [call(rank, "MintDistributed.all_reduce", OURS, index=2)]
-        for rank in range(3)
-    ]
-    found = {(each.call.rank, each.call.index): each for each in exchanges(calls, range(3))}
-    assert [partner.index for partner in found[0, 0].partners] == [0, 0]
-    assert [partner.index for partner in found[1, 2].partners] == [2, 2]
-    assert found[0, 1].ranks == (0, 2) and [partner.rank for partner in found[0, 1].partners] == [2]
-
-
-def test_a_place_in_a_group_becomes_a_rank_of_the_run() -> None:
-    attributes = {"root_rank": 1, "group": "pair"}
-    calls = [[call(rank, "Primitive.b.Broadcast", [OURS], attributes=attributes)] for rank in (1, 3)]
-    assert [each.sources for each in exchanges(calls, range(4))] == [(3,), (3,)]
-
-
 def test_gradients_travel_the_other_way() -> None:
     first, second = call(0, "send", OURS, 1), call(1, "recv", OURS, 0)
     back = [call(0, "Distributed.send.0.backward", OURS), call(1, "Distributed.recv.0.backward", OURS)]
     found = exchanges([[first, back[0]], [second, back[1]]], range(2))
     assert [(each.what, each.sources) for each in found] == [("send", ()), ("recv", (1,)), ("recv", (0,)), ("send", ())]
     assert [each.partners[0] for each in found] == [second, back[1], first, back[0]]
-
-
-def test_gradients_of_a_collective_stay_in_its_group() -> None:
-    calls = [
-        [
-            call(rank, "communication.comm_func.all_reduce", OURS, "sum", f"tp{rank // 2}"),
-            call(rank, "communication.comm_func.all_reduce.0.backward", OURS),
-        ]
-        for rank in range(4)
-    ]
-    found = [each for each in exchanges(calls, range(4)) if each.what.endswith("backward")]
-    assert [each.sources for each in found] == [(0, 1), (0, 1), (2, 3), (2, 3)]
 
 
 def test_nobody_gets_anything_in_a_barrier() -> None:
@@ -327,38 +249,12 @@ def test_communication_is_known_by_its_name(record: str, expected: bool) -> None
     assert is_communication(record) is expected
 
 
-def test_positions_are_those_of_the_arguments() -> None:
-    items = [
-        Item("Distributed.all_reduce.0.forward.input.0", "input", "Float32", (2,)),
-        plain_item("Distributed.all_reduce.0.forward.input.1", "input", "str", (), "sum", "sum"),
-        plain_item("Distributed.all_reduce.0.forward.input.2", "input", "str", (), "tp", "tp"),
-    ]
-    assert group_of(items) == "tp"
-    assert group_of(items[:2]) is None
+def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
+    def named(rank: int, *names: str) -> list[CollectiveCall]:
+        return [CollectiveCall(rank, n, f"Distributed.{name}.0.forward", ()) for n, name in enumerate(names)]
 
-
-def test_buffers_and_undefined_results_are_named_by_item() -> None:
-    gathered = call(0, "all_gather", [TENSOR, TENSOR], TENSOR)
-    begin = "Distributed.all_gather.0.forward.input"
-    assert receives(gathered) == {f"{begin}.0.0", f"{begin}.0.1"}
-    batch = call(0, "batch_isend_irecv", [operation("isend", 1), operation("irecv", 1)])
-    assert receives(batch) == {"Distributed.batch_isend_irecv.0.forward.input.0.1"}
-    assert receives(call(0, "broadcast", TENSOR, group_src=0)) == receives(call(1, "send", TENSOR, 0)) == set()
-    assert receives(call(1, "broadcast", TENSOR, group_src=0)) == {"Distributed.broadcast.0.forward.input.0"}
-    reduced = call(0, "reduce", TENSOR, 1)
-    outputs = [Item(f"{reduced.record}.output.{place}", "output", "torch.float32", (2,)) for place in (0, 1)]
-    assert undefined(reduced, outputs) == {outputs[0].name}
-    assert undefined(call(1, "reduce", TENSOR, 1), outputs) == set()
-
-
-def test_calls_without_their_values_exchange_the_same() -> None:
-    calls = [
-        [call(0, "batch_isend_irecv", [operation("isend", 1)]), call(0, "all_gather_into_tensor", OURS, "tp", index=1)],
-        [call(1, "recv", None, 0), call(1, "all_gather_into_tensor", OURS, "tp", index=1)],
-    ]
-    small = [[without_statistics(each) for each in of_rank] for of_rank in calls]
-    assert all(item.max is None for of_rank in small for each in of_rank for item in each.inputs if item.is_tensor)
-    found, expected = exchanges(small, range(2)), exchanges(calls, range(2))
-    assert [(e.what, e.ranks, e.sources, e.flow, e.missing) for e in found] == [
-        (e.what, e.ranks, e.sources, e.flow, e.missing) for e in expected
-    ]
+    calls = [named(0, "broadcast", "all_reduce"), named(1, "all_reduce", "broadcast")]
+    found = layers(calls, [0, 1])
+    assert sorted(call.record for layer in found for link in layer for call in link) == sorted(
+        call.record for of_rank in calls for call in of_rank
+    )

@@ -1,18 +1,25 @@
-"""The file of a configuration: where it may be, what it may hold, and that nothing in it is a crash."""
+"""The file of a configuration: where it may be, what it may hold, its schema and its template."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from pathlib import Path
 
+import jsonschema
 import pytest
-from configurations import APIS, GOOD, MODULES, exactly, write
+from configurations import APIS, GOOD, MODULES, write
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from probe.common.config.config import Config, load_config
+from probe.api.cli import main
+from probe.common.config.config import KEYS, TASKS, Config, load_config
+from probe.common.config.fields import Location
+from probe.common.config.schema import schema, template
 from probe.common.errors import ConfigSyntaxError, FileCheckException, MsprobeException
+
+# --- the file of a configuration: where it may be, what it may hold, and that nothing in it is a crash
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
@@ -20,43 +27,26 @@ pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 # -- the file itself
 
 
-def test_the_path_must_be_text():
-    message = 'PrecisionDebugger(config_path=...): "config_path" is 3; allowed: the path of a .json file as text.'
-    with pytest.raises(MsprobeException, match=exactly(message)):
-        load_config(3)
-
-
-@pytest.mark.parametrize("name", ["config.txt", "config", "", "config.JSON", "config.json.bak"])
-def test_the_name_must_end_in_json(name):
-    message = f"{name}: the name of a configuration file must end in .json."
-    with pytest.raises(FileCheckException, match=exactly(message)):
-        load_config(name)
-
-
-def test_the_file_must_exist():
-    with pytest.raises(FileCheckException, match=exactly("absent.json: there is no such configuration file.")):
-        load_config("absent.json")
-
-
-def test_the_file_must_not_be_a_link():
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (3, '"config_path" is 3; allowed: the path of a .json file'),
+        *((name, "must end in .json") for name in ("config.txt", "", "config.JSON", "config.json.bak")),
+        ("absent.json", "there is no such configuration file"),
+        ("link.json", "is a symbolic link"),
+        *((name, "is not a regular file") for name in ("folder.json", "pipe.json")),
+        *(
+            (name, "configuration file")
+            for name in ("a\0.json", "\ud800.json", "x" * 300 + ".json", "config.json/x.json")
+        ),
+    ],
+)
+def test_what_is_no_configuration_file_is_refused_by_its_name(path, said):
     os.symlink(write(GOOD), "link.json")
-    message = "link.json: the configuration file is a symbolic link; give the file it points to."
-    with pytest.raises(FileCheckException, match=exactly(message)):
-        load_config("link.json")
-
-
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_the_file_must_be_a_regular_one(make):
-    make("odd.json")
-    with pytest.raises(FileCheckException, match=exactly("odd.json: the configuration file is not a regular file.")):
-        load_config("odd.json")
-
-
-@pytest.mark.parametrize("name", ["a\0.json", "\ud800.json", "x" * 300 + ".json", "config.json/x.json"])
-def test_an_impossible_path_is_no_crash(name):
-    write(GOOD)
-    with pytest.raises(FileCheckException, match="configuration file"):
-        load_config(name)
+    os.mkdir("folder.json")
+    os.mkfifo("pipe.json")
+    with pytest.raises(MsprobeException, match=re.escape(said)):
+        load_config(path)
 
 
 @pytest.mark.parametrize(
@@ -142,21 +132,65 @@ def test_any_json_gives_a_configuration_or_our_error(content):
     config_or_our_error(json.dumps(content).encode())
 
 
-@ANY_FILE
-@given(st.binary(max_size=60))
-@example(b'{"dump_path": "d", "step": [1e999, -1e999]}')
-@example(b'{"dump_path": "\\ud800", "\\ud800": 1}')
-def test_any_bytes_give_a_configuration_or_our_error(data):
-    config_or_our_error(data)
-
-
-@ANY_FILE
-@given(st.integers(0, 200), st.integers(0, 200))
-def test_a_half_written_file_gives_a_configuration_or_our_error(begin, length):
-    data = json.dumps({**GOOD, "statistics": {"scope": APIS, "list": ["relu"], "data_mode": ["all"]}}).encode()
-    config_or_our_error(data[begin : begin + length])
-
-
 @pytest.mark.parametrize("depth", range(100, 1200, 50))
 def test_values_of_any_depth_are_described(depth):
     config_or_our_error(b'{"dump_path": "d", "level": ' + b"[" * depth + b"]" * depth + b"}")
+
+
+# --- the template and the JSON Schema of the configuration file say what the table of keys says
+
+SCHEMA = jsonschema.Draft202012Validator(schema())
+
+
+def test_every_key_is_in_the_schema_where_the_file_has_it() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    properties = schema()["properties"]
+    for name, key in KEYS.items():
+        places = [properties[task]["properties"] for task in key.tasks] or [properties]
+        assert all(name in place and "anyOf" in place[name] for place in places)
+        assert all(place[name].get("description") for place in places), name
+
+
+SCHEMA_VALUES = (
+    True, False, 0, 1, 3, -1, -5, 2_000_000, 1.5, -0.5, "", "3", "2-5", "x", "L1", "ALL", "npy", "md5", "all",
+    "statistics", [], [1], ["1-2"], ["x"], [""], ["all"], ["forward"], [-1, 0.5], [True], [None], ["x", "y", "z"], {},
+    {"a": 1},
+)  # fmt: skip
+
+
+# Whether there is such a folder, or such a record, no schema can say.
+@pytest.mark.parametrize("name", [name for name in KEYS if name not in ("bench_path", "scope")])
+def test_the_schema_takes_the_values_that_the_file_may_have(name: str, in_an_empty_folder: None) -> None:
+    for value in SCHEMA_VALUES:
+        try:
+            KEYS[name].parse(value, Location("config.json", name))
+            is_taken = True
+        except MsprobeException:
+            is_taken = False
+        task = next(iter(KEYS[name].tasks), None)
+        content = {name: value} if task is None else {task: {name: value}}
+        assert SCHEMA.is_valid(content) == is_taken, value
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_template_is_the_default_configuration_and_valid(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["config", "-t", task, "-o", "here"]) == 0
+    assert capsys.readouterr().out == "here/config.json\n"
+    content = json.loads(Path("here/config.json").read_text(encoding="utf-8"))
+    SCHEMA.validate(content)
+    assert json.loads(Path("here/config.schema.json").read_text(encoding="utf-8")) == schema()
+    level = "mix" if task == "structure" else None
+    assert load_config("here/config.json") == load_config(None, task=task, level=level)
+    assert capsys.readouterr().err == ""
+    assert main(["config", "-t", task, "-o", "here"]) == 2
+    assert "here/config.json exists already" in capsys.readouterr().err
+
+
+def test_the_template_and_the_schema_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "-t", "tensor"]) == 0
+    assert json.loads(capsys.readouterr().out) == template("tensor")
+    assert main(["config", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema()

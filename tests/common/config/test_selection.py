@@ -1,13 +1,17 @@
-"""Which calls `list`, `scope`, `data_mode` and `risk_level` leave, in all combinations, against a table."""
+"""Which calls 'list', 'scope', 'data_mode' and patterns leave, and what is said of names that a step did not have."""
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import pytest
 
-from probe.common.config.record_filter import RecordFilter, RecordPatterns, wanted_by_risk
+from probe.common.config.config import Config
+from probe.common.config.record_filter import RecordFilter, RecordPatterns
+from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump.naming import parse
+
+# --- which calls `list`, `scope`, `data_mode` and `risk_level` leave, in all combinations, against a table
 
 ALL: frozenset[str] = frozenset()
 
@@ -102,65 +106,82 @@ def test_calls_that_patterns_leave(module: str | None, api: str | None, begun: s
     assert kept(listed)[0] == "".join(letter for letter in begun if letter in "abcd"), "both filters have to agree"
 
 
-def test_the_backward_of_a_call_inside_a_module_is_wanted_when_no_module_is_open() -> None:
-    selection = RecordFilter((), (), ALL, True, RecordPatterns.of("o.i", None))
-    kept(selection)
-    backwards = [name.replace("forward", "backward") for name in (A, B, C, D)]
-    assert [selection.begin(name, False) for name in backwards] == [False, False, True, False]
-    assert [selection.possible(name) for name in backwards] == [False, False, True, False]
-    assert selection.now("Module.o.i.fc.Linear.parameters_grad.0")
-    assert not selection.now("Module.o.fc.Linear.parameters_grad.0")
+# --- what is said of names that a step did not have; the sentences are those of docs/reference/configuration.md
+
+CALLS = {
+    "Functional.relu": 3,
+    "Functional.conv2d": 1,
+    "Module.body.0.act.ReLU": 2,
+    "Module.head.Linear": 1,
+}
 
 
-def test_a_step_begins_closed_again() -> None:
-    selection = RecordFilter((), (B, "Torch.never.0.forward"), ALL, False)
-    assert not selection.now(A)
-    kept(selection)
-    assert selection.now(A), "the range was never closed"
-    selection.reset()
-    assert not selection.now(A)
-
-
-def test_records_without_duration_belong_to_an_open_range_and_the_list() -> None:
-    grad = "Module.o.O.parameters_grad.0"
-    assert RecordFilter((), (), ALL, False).now(grad)
-    assert RecordFilter(("O.param",), (), ALL, False).now(grad)
-    assert not RecordFilter(("Torch",), (), ALL, False).now(grad)
-    selection = RecordFilter(("Module",), (OUTER, OUTER), ALL, False)
-    seen = [selection.now(grad)]
-    selection.begin(OUTER, True)
-    seen.append(selection.now(grad))
-    selection.end(OUTER)
-    assert [*seen, selection.now(grad)] == [False, True, False]
-
-
-def test_what_cannot_be_wanted_is_known_before() -> None:
-    name = "Torch.a.0.backward"
-    assert RecordFilter((), (A, B), ALL, False).possible(name)
-    assert RecordFilter(("Torch.a",), (), ALL, False).possible(name)
-    assert not RecordFilter(("Torch.b",), (), ALL, False).possible(name)
-    assert not RecordFilter(("forward",), (), ALL, False).possible(name)
-    assert RecordFilter(("Torch.b",), (), ALL, True).possible(name), "it could run inside a module that is named"
+def said(calls: dict[str, int] | None = None, **more: Any) -> list[str]:
+    met = {name: more.pop(name, True) for name in ("first_of_scope", "last_of_scope", "records", "tensors")}
+    return unmatched(Config(**more), Met(CALLS if calls is None else calls, **met))
 
 
 @pytest.mark.parametrize(
-    "words",
-    [set(words) for n in range(5) for words in itertools.combinations(["forward", "backward", "input", "output"], n)],
-    ids=lambda words: "-".join(sorted(words)) or "none",
-)
-def test_data_mode_names_directions_and_halves(words: set[str]) -> None:
-    selection = RecordFilter((), (), frozenset(words), False)
-    # A kind of word that is not given at all does not restrict.
-    directions = words & {"forward", "backward"} or {"forward", "backward"}
-    halves = words & {"input", "output"} or {"input", "output"}
-    assert (selection.forward, selection.backward) == ("forward" in directions, "backward" in directions)
-    assert (selection.inputs, selection.outputs) == ("input" in halves, "output" in halves)
-    assert selection.parameter_gradients == ("backward" in directions)
+    "text",
+    [
+        "relu", "Functional.relu.2.forward", "relu.2.b", "relu.0.", "2.forward", "forward", "act.ReLU.backward.1",
+        "Module.head.Linear.parameters_grad.0", ".0.",
+    ],
+)  # fmt: skip
+def test_a_text_in_a_possible_name_of_a_call_gets_no_line(text: str) -> None:
+    assert said(names=(text,)) == []
 
 
 @pytest.mark.parametrize(
-    ("level", "classes"),
-    [("ALL", ["core", "middle", "low"]), ("FOCUS", ["core", "middle"]), ("CORE", ["core"])],
+    ("text", "nearest"),
+    [
+        ("rellu", '"Functional.relu"'),
+        ("Functional.rellu", '"Functional.relu"'),
+        ("haed", '"Module.head.Linear"'),
+        ("Functional.relu.3.forward", '"Functional.relu.2.forward"'),
+        ("Functional.conv2.7.backward", '"Functional.conv2d.0.backward"'),
+        ("Module.body.1.act.ReLU.forward.0", '"Module.body.0.act.ReLU.forward.0"'),
+    ],
 )
-def test_risk_levels(level: str, classes: list[str]) -> None:
-    assert [name for name in ("core", "middle", "low") if wanted_by_risk(level, name)] == classes
+def test_the_nearest_name_is_what_was_probably_meant(text: str, nearest: str) -> None:
+    (line,) = said(names=(text,))
+    assert line.startswith(f'nothing matches "{text}" of "statistics.list"; nearest names seen: {nearest}')
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "line"),
+    [
+        (False, False, 'nothing was collected, because "Functional.relu.9.forward", the first name of '
+         '"statistics.scope", did not occur; nearest names seen: "Functional.relu.2.forward".'),
+        (True, False, 'collection did not end early: "Functional.conv2d.4.forward", the last name of '
+         '"statistics.scope", did not occur after it; nearest names seen: "Functional.conv2d.0.forward".'),
+    ],
+)  # fmt: skip
+def test_of_a_scope_the_name_that_was_not_met_is_named(first: bool, last: bool, line: str) -> None:
+    scope = ("Functional.relu.9.forward", "Functional.conv2d.4.forward")
+    assert said(scope=scope, first_of_scope=first, last_of_scope=last, records=first) == [line]
+    assert said(scope=scope) == []
+
+
+def test_filters_that_fit_no_call_in_common_are_both_named() -> None:
+    given = {"module": "head", "api": "relu"}
+    assert said(**given) == []
+    assert said(records=False, **given) == [
+        'nothing was recorded: no call of a function that matches "relu" of "api" ran inside a module that matches '
+        '"head" of "module"; a call has to match both.'
+    ]
+    (line,) = said(records=False, module="head", api="rellu")
+    assert line.startswith('nothing matches "rellu" of "api"')
+    assert said(records=False, module="head") == [
+        'nothing was recorded: "module" or "api" matches calls that were made, but other settings exclude them.'
+    ]
+
+
+def test_what_other_settings_leave_out_is_said_too() -> None:
+    assert said(names=("relu",), records=False) == [
+        'nothing was recorded: no call selected by "statistics.list" and "statistics.scope" had a part that '
+        '"statistics.data_mode" selects.'
+    ]
+    (line,) = said(tensor_list=("relu",), tensors=False)
+    assert line.startswith('no tensor was saved: records of "statistics.tensor_list" occurred, but other settings')
+    assert said(tensor_list=("rellu",), tensors=False)[0].startswith('nothing matches "rellu" of "statistics.tensor_l')

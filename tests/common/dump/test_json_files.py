@@ -24,6 +24,8 @@ from probe.common.dump.json_encode import encode, encode_as_python
 from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.errors import DumpFormatError, FileCheckException
 
+# --- the json files of a dump: their text, and that they appear whole, private and never through a link
+
 NAN, INFINITY = float("nan"), float("inf")
 TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")
 
@@ -102,28 +104,6 @@ def test_compiled_text_is_that_of_json_but_for_the_spelling_of_exponents(value: 
             assert line.replace(number, "") == expected.replace(other, "")
 
 
-def test_entries_that_only_look_like_a_tensor_are_written_too() -> None:
-    # A user's dict may have these keys: each value is then an entry of its own.
-    value = {key: {"type": "int", "value": 1} for key in TENSOR_KEYS}
-    assert encode_as_python(value, 1).decode() == dumps(value, 1)
-    # Equal to what an entry before it has, or of no use as a key.
-    odd = [ENTRY, *({**ENTRY, **more} for more in ({"shape": [2.0, 3]}, {"requires_grad": 0}, {"shape": [[2], 3]}))]
-    odd += [{**ENTRY, **more} for more in ({"dtype": [1]}, {"requires_grad": {}}, {"Max": ["é"]}, {"shape": "23"})]
-    assert encode_as_python(odd, 1).decode() == dumps(odd, 1)
-    reordered = dict(reversed(ENTRY.items()))
-    assert encode_as_python(reordered, 1).decode() == dumps(reordered, 1)
-
-
-def test_values_as_deep_as_they_are_described_are_written() -> None:
-    value: Any = 1
-    for _ in range(401):
-        value = [value]
-    assert encode(value, 0).decode() == encode_as_python(value, 0).decode()
-    assert encode_as_python(value, 0).decode() == "[\n".join(" " * n for n in range(402)) + "1" + "".join(
-        "\n" + " " * n + "]" for n in reversed(range(401))
-    )
-
-
 # --- the files of a journal
 
 
@@ -172,52 +152,6 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
     assert {mode(path) for path in folder.iterdir()} == {0o640}
 
 
-@pytest.mark.parametrize("odd", [(), (0,), (99,), (31, 32), (5, 6, 7, 40), tuple(range(100))], ids=str)
-@pytest.mark.parametrize("value", [NAN, -float("inf"), "é", 10**30], ids=str)
-def test_records_that_cannot_be_encoded_with_others_stand_in_their_places(
-    tmp_path: Path, odd: tuple[int, ...], value: Any
-) -> None:
-    fields = {f"r{n}": {"output": [value if n in odd else None, 1.5], "r5": None, "r99": None} for n in range(100)}
-
-    def put(writer: JournalWriter) -> None:
-        for n, (name, entries) in enumerate(fields.items()):
-            writer.record(name, n, -1, None, n, REPLACE, entries)
-
-    head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
-    assert make(tmp_path, header(), put)["dump.json"] == json.dumps({**head, "data": fields}, indent=1)
-
-
-def test_what_a_change_makes_of_a_record_is_written_whatever_it_is(tmp_path: Path) -> None:
-    make(tmp_path, header(), lambda writer: writer.record("r", 0, -1, None, 0, REPLACE, {"output": [1.5]}))
-
-    def change(fields: Any) -> None:
-        fields["output"] = [NAN, 2.5, None]
-
-    json_files.write(str(tmp_path), change)
-    found = json.loads((tmp_path / "dump.json").read_text())["data"]["r"]["output"]
-    assert str(found) == "[nan, 2.5, None]"
-
-
-def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
-    source = tmp_path / "train.py"
-    source.write_text("one\ntwo\n")
-
-    def put(writer: JournalWriter) -> None:
-        # Two places in one line, the same place again, another line, and a stack without any source.
-        tree: StackTree[Frame] = StackTree()
-        tree.add(0, -1, ("<string>", 5, "g"))
-        for number, line in enumerate([1, 1, 2], 1):
-            tree.add(number, 0, (str(source), line, "f"))
-        for n, stack in enumerate([3, 1, 2, 1, 0, -1]):
-            writer.stack(stack, tree)
-            record(writer, f"r{n}", n, stack)
-
-    stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
-    assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
-    assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
-    assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
-
-
 def test_stacks_that_are_too_long_are_cut_and_share_one_entry(tmp_path: Path) -> None:
     source = tmp_path / "train.py"
     source.write_text("start()\nx = self.next(x)\nx = relu(x)\n")
@@ -244,42 +178,6 @@ def test_stacks_that_are_too_long_are_cut_and_share_one_entry(tmp_path: Path) ->
     assert journal.stat().st_size < 250 * depth, "each frame once"
 
 
-@pytest.mark.parametrize(("level", "full"), [("L0", True), ("L1", False), ("mix", True)])
-def test_tree_is_empty_at_l1_only(tmp_path: Path, level: str, full: bool) -> None:
-    texts = make(tmp_path, header(level), lambda writer: record(writer, "r", 0, -1, "parent"))
-    assert texts["construct.json"] == (json.dumps({"r": "parent"}, indent=1) if full else "{}")
-    assert list(json.loads(texts["dump.json"])["data"]) == ["r"] and texts["stack.json"] == "{}"
-
-
-@pytest.mark.parametrize(
-    ("head", "names"),
-    [
-        (header("mix"), ["construct.json", "dump.json", "stack.json"]),
-        (header("L1"), ["construct.json", "dump.json", "stack.json"]),
-        (header("mix", extra_info=False), ["dump.json"]),
-        (header("debug", dump_data_dir="d"), ["debug.json"]),
-    ],
-)
-def test_skeleton_and_an_empty_journal_give_the_same_files(tmp_path: Path, head: Header, names: list[str]) -> None:
-    (tmp_path / "skeleton").mkdir()
-    json_files.skeleton(str(tmp_path / "skeleton"), head)
-    first = {path.name: path.read_text() for path in sorted((tmp_path / "skeleton").iterdir())}
-    (tmp_path / "journal").mkdir()
-    assert list(first) == names and first == make(tmp_path / "journal", head, lambda writer: None)
-    content = json.loads(first["debug.json" if head.level == "debug" else "dump.json"])
-    assert content == {
-        "task": "statistics", "level": head.level, "framework": "pytorch", "dump_data_dir": head.dump_data_dir,
-        "data": {},
-    }  # fmt: skip
-
-
-def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    texts = make(tmp_path, header(), lambda writer: record(writer, "r", 0))
-    json_files.write(str(tmp_path))
-    assert texts == {path.name: path.read_text() for path in sorted(tmp_path.glob("*.json"))}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, JOURNAL_FILE])
-
-
 def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> None:
     texts = make(tmp_path, header(), lambda writer: record(writer, "r", 0))
     writer = JournalWriter(str(tmp_path / "worse"), header())
@@ -293,6 +191,26 @@ def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, JOURNAL_FILE])
 
 
+def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("one\ntwo\n")
+
+    def put(writer: JournalWriter) -> None:
+        # Two places in one line, the same place again, another line, and a stack without any source.
+        tree: StackTree[Frame] = StackTree()
+        tree.add(0, -1, ("<string>", 5, "g"))
+        for number, line in enumerate([1, 1, 2], 1):
+            tree.add(number, 0, (str(source), line, "f"))
+        for n, stack in enumerate([3, 1, 2, 1, 0, -1]):
+            writer.stack(stack, tree)
+            record(writer, f"r{n}", n, stack)
+
+    stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
+    assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
+    assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
+    assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
+
+
 # --- files and folders
 
 
@@ -304,16 +222,6 @@ def test_a_block_that_raises_leaves_the_old_file(tmp_path: Path) -> None:
             stream.write(b"half of the new")
             raise error
         assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.json"]
-
-
-def test_the_new_content_appears_at_the_end_of_the_block(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    with files.replacing(str(path)) as stream:
-        stream.write(b"new")
-        stream.flush()
-        assert path.read_text() == "old"
-    assert path.read_text() == "new" and os.listdir(tmp_path) == ["a.json"] and mode(path) == 0o640
 
 
 def test_a_writer_killed_inside_the_block_leaves_the_old_file(tmp_path: Path) -> None:
@@ -356,12 +264,6 @@ def test_folders_and_files_are_private(tmp_path: Path) -> None:
     assert {mode(path) for path in folder.iterdir()} == {0o640}
 
 
-def test_an_existing_folder_keeps_its_mode(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir(mode=0o755)
-    files.make_folder(str(tmp_path / "shared" / "mine"))
-    assert mode(tmp_path / "shared") == 0o755 and mode(tmp_path / "shared" / "mine") == 0o750
-
-
 def test_what_is_no_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "real").mkdir()
@@ -388,3 +290,15 @@ def test_relative_paths_and_races_are_fine(tmp_path: Path, monkeypatch: pytest.M
     ranks = [subprocess.Popen([sys.executable, "-c", code, "./dump"], env=environment) for _ in range(3)]
     assert [rank.wait() for rank in ranks] == [0, 0, 0]
     assert len(os.listdir(tmp_path / "dump")) == 300
+
+
+# --- files that appear whole, whatever their names are
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 240, "a" * 255, "ü" * 127])
+def test_a_name_as_long_as_a_file_system_takes_is_written(tmp_path: Path, name: str) -> None:
+    with files.replacing(str(tmp_path / name)) as stream:
+        stream.write(b"content")
+        (aside,) = os.listdir(tmp_path)
+        assert aside != name and len(os.fsencode(aside)) <= 255
+    assert os.listdir(tmp_path) == [name] and (tmp_path / name).read_bytes() == b"content"

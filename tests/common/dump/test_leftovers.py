@@ -188,15 +188,6 @@ def test_a_link_that_was_laid_while_a_run_is_dead_is_not_followed(tmp_path: Path
     assert target.read_text() == "mine"
 
 
-def test_files_without_a_journal_that_cannot_be_read_are_named_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "dump.json").write_text('{"data": {')
-    assert main(["recover", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.count(str(tmp_path)) == 1 and "There is no journal to make it from." in said
-
-
 def test_recover_does_not_write_through_a_folder_that_is_a_link(tmp_path: Path) -> None:
     dead = tmp_path / "dead"
     dead.mkdir()
@@ -206,3 +197,12 @@ def test_recover_does_not_write_through_a_folder_that_is_a_link(tmp_path: Path) 
         with pytest.raises(FileCheckException, match=r"link[/.]* is a symbolic link; give the folder"):
             list(recover(f"{tmp_path}/{given}"))
     assert os.listdir(dead) == [JOURNAL_FILE]
+
+
+def test_files_without_a_journal_that_cannot_be_read_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dump.json").write_text('{"data": {')
+    assert main(["recover", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count(str(tmp_path)) == 1 and "There is no journal to make it from." in said

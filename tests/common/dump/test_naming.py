@@ -1,11 +1,10 @@
-"""Names of records are taken apart as they were put together, and make file names that stay in their folder."""
+"""Names of records and their files, and the lines of stacks."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import unicodedata
-import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -14,26 +13,14 @@ from hypothesis import strategies as st
 
 from probe.common.dump import naming
 from probe.common.dump.naming import ParsedName
+from probe.common.dump.stack_text import ParsedFrame, parse_frame
+
+# --- names of records are taken apart as they were put together, and make file names that stay in their folder
 
 WORD = st.text(st.characters(exclude_characters=".", exclude_categories=("Z", "C")), min_size=1, max_size=8)
 WORD = WORD.filter(lambda text: not any(map(str.isspace, text)))
 PATH = st.lists(WORD, min_size=1, max_size=4).map(".".join)
 NUMBERS = st.integers(0, 10**6)
-
-
-@given(WORD, WORD, NUMBERS, st.sampled_from(["forward", "backward"]))
-@example("Torch", "7", 3, "forward")
-@example("Tensor", "forward", 0, "backward")
-def test_api_names_are_taken_apart_as_they_were_made(prefix: str, api: str, number: int, direction: str) -> None:
-    assume(prefix not in ("Module", "Cell"))
-    name = naming.api_name(f"{prefix}.{api}", number, direction)
-    assert name == f"{prefix}.{api}.{number}.{direction}"
-    parsed = ParsedName(f"{prefix}.{api}", number, direction, False)
-    assert naming.parse(name) == parsed
-    assert naming.record_name(parsed) == name
-    assert naming.function_name(name) == api
-    assert (naming.is_forward(name), naming.is_backward(name)) == (direction == "forward", direction == "backward")
-    assert not naming.is_module(name)
 
 
 @given(
@@ -85,10 +72,6 @@ def test_other_texts_are_no_record_names(name: str) -> None:
     assert naming.parse(name) is None
 
 
-def test_names_of_single_points() -> None:
-    assert naming.debug_name("loss", 2) == "loss.2.debug"
-
-
 # --- file names
 
 CHARACTERS = st.one_of(st.characters(exclude_categories=()), st.sampled_from("./\\%\0\n 0123456789ABCDEFabc"))
@@ -110,27 +93,6 @@ def test_a_file_name_stays_in_its_folder(stem: str) -> None:
     name.encode()
 
 
-@given(STEMS, STEMS)
-@example("a/b", "a%2Fb")
-@example("a\n", "a%0A")
-@example("a", "a\n")
-@example("%", "%25")
-@example("\ud800", "%ED%A0%80")
-def test_two_stems_never_share_a_file(first: str, second: str) -> None:
-    assume(first != second)
-    assert naming.file_name(first, ".pt") != naming.file_name(second, ".pt")
-
-
-def test_file_names_of_a_usual_model_are_its_record_names() -> None:
-    stem = "Module.layers.0.self_attn-v2.Linear.forward.0.input.0"
-    assert naming.file_name(stem, ".pt") == stem + ".pt"
-    assert naming.file_name("Module.schicht_ä.漢.0", ".npy") == "Module.schicht_ä.漢.0.npy"
-
-
-def test_the_escapes_are_those_of_the_documentation() -> None:
-    assert naming.file_name("a/b\\c%d\0e\nf\x7f", ".pt") == "a%2Fb%5Cc%25d%00e%0Af%7F.pt"
-
-
 FITS = ("x" * 252, "ä" * 126, "x" * 100 + "/" * 50)
 TOO_LONG = ("x" * 253, "x" * 300, "x" * 299 + "y", "ä" * 127, "/" * 100, "x" + "漢" * 300)
 
@@ -143,17 +105,6 @@ def test_a_name_that_is_too_long_is_cut_and_stays_its_own(tmp_path: Path) -> Non
         name = naming.file_name(stem, ".pt")
         digest = hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()
         assert name.endswith(f"%~{digest}.pt") and 250 <= len(name.encode()) <= 255
-
-
-@given(STEMS)
-@example("..")
-@example("%2E")
-def test_a_file_name_can_be_turned_back(stem: str) -> None:
-    for folded in (False, True):
-        name = naming.file_name(stem, ".pt", folded)
-        # Thirty letters of four bytes each take more than a name may have, and are cut.
-        if "%~" not in name:
-            assert urllib.parse.unquote(name[: -len(".pt")], errors="surrogatepass") == stem
 
 
 CASES = st.text(st.sampled_from("aAbBéÉe\u0301ßs%0\u017f\u0131iI4Kk\u212a"), min_size=1, max_size=12)
@@ -175,3 +126,24 @@ def test_where_case_does_not_count_two_stems_share_no_file_either(first: str, se
 @pytest.mark.parametrize("stem", [".", ".."])
 def test_without_a_suffix_a_name_is_not_a_way_out_of_its_folder(stem: str) -> None:
     assert naming.file_name(stem, "") == stem.replace(".", "%2E")
+
+
+# --- the one parser of frames: texts of this tool, of Python, of msProbe, and texts that are no frames
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("File /a/train.py, line 15, in forward, \n h = f(x)", ("/a/train.py", 15, "forward", "h = f(x)")),
+        ("File /a/train.py, line 15, in forward, \n f(\n  x)\n", ("/a/train.py", 15, "forward", "f(\n  x)")),
+        ('  File "/a b/train.py", line 3, in <module>\n    main()', ("/a b/train.py", 3, "<module>", "main()")),
+        ("File C:\\a,b\\m.py, line 3, in f, code, more", ("C:\\a,b\\m.py", 3, "f", "code, more")),
+        ("File /a/train.py, line 3, in f, \n ", ("/a/train.py", 3, "f", "")),
+        ('File /a/"b".py, line 3, in f, x', ('/a/"b".py', 3, "f", "x")),
+        ("File /a/x.py", ("/a/x.py", 0, "", "")),
+    ],
+)
+def test_a_frame_has_a_path_a_line_a_function_and_its_source(text: str, expected: tuple[str, int, str, str]) -> None:
+    found = parse_frame(text)
+    assert isinstance(found, ParsedFrame) and found[:4] == expected
+    assert text[found.start : found.start + len(found.path)] == found.path

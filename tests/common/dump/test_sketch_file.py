@@ -1,11 +1,11 @@
-"""sketch.npz: what a journal gives is read back, also by numpy alone, and no file makes the reader fail otherwise."""
+"""sketch.npz and updates.npz are read as they were written, also by numpy alone, or are one clear error."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import time
+import random
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -17,12 +17,14 @@ import pytest
 
 import probe
 from probe.api.cli import main
-from probe.common.dump import json_files, sketch_file
+from probe.common.dump import json_files, sketch_file, update_file
 from probe.common.dump.journal import MOVE, REPLACE, Header, JournalWriter
-from probe.common.dump.layout import JOURNAL_FILE, SKETCH_FILE
+from probe.common.dump.layout import JOURNAL_FILE, SKETCH_FILE, UPDATES_FILE
 from probe.common.dump.recovery import recover
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.sketch import sketch
+
+# --- sketch.npz: what a journal gives is read back, also by numpy alone, and no file makes the reader fail otherwise
 
 NAMES = ["Torch.a.0.forward", "Torch.new\nline.0.forward", "Torch.nul\0.0.forward", "Torch.half\ud800.0.forward"]
 
@@ -85,18 +87,6 @@ def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:
     assert read[True]["Module.m.M.parameters_grad.0.weight"] is not None and read[True]["saved\n.0.debug"] is not None
 
 
-def test_two_runs_with_the_same_makers_keep_them_once(tmp_path: Path) -> None:
-    for name, names in (("one", NAMES), ("again", NAMES), ("shorter", NAMES[:2])):
-        journal(tmp_path / name, names)
-        json_files.write(str(tmp_path / name))
-    one, again, shorter = (sketch_file.table_in(str(tmp_path / name)) for name in ("one", "again", "shorter"))
-    assert one is not None and again is not None and shorter is not None
-    before = again.sums(again.names()).tobytes(), list(map(again.made_by, again.names()))
-    assert one.share(again) and one.names() is again.names()
-    assert (again.sums(again.names()).tobytes(), list(map(again.made_by, again.names()))) == before
-    assert not one.share(shorter) and len(shorter) == 4 * 2 + 2
-
-
 def test_numpy_alone_reads_the_file(tmp_path: Path) -> None:
     journal(tmp_path)
     json_files.write(str(tmp_path))
@@ -121,30 +111,6 @@ def test_a_killed_run_recovers_its_sketches(tmp_path: Path) -> None:
     assert [each.problem for each in recover(str(tmp_path / "killed"), remove=True)] == [None]
     for name, array in made(whole).items():
         np.testing.assert_array_equal(array, made(killed)[name])
-
-
-def test_the_same_journal_gives_the_same_bytes_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal(tmp_path)
-    json_files.write(str(tmp_path))
-    first = (tmp_path / SKETCH_FILE).read_bytes()
-    later = time.localtime(time.time() + 3600)
-    monkeypatch.setattr("time.localtime", lambda *_: later)
-    json_files.write(str(tmp_path))
-    assert (tmp_path / SKETCH_FILE).read_bytes() == first
-
-
-def test_a_dump_without_sketches_has_no_file_and_removes_a_stale_one(tmp_path: Path) -> None:
-    (tmp_path / SKETCH_FILE).write_bytes(b"of an earlier run")
-    journal(tmp_path, sketched=False, names=NAMES[:1])
-    json_files.skeleton(str(tmp_path), Header("statistics", "L1", "pytorch", None))
-    assert not (tmp_path / SKETCH_FILE).exists()
-
-
-def test_a_folder_in_the_place_of_the_file_hinders_no_dump_without_sketches(tmp_path: Path) -> None:
-    (tmp_path / SKETCH_FILE).mkdir()
-    json_files.skeleton(str(tmp_path), Header("statistics", "L1", "pytorch", None))
-    dump = probe.read(tmp_path)
-    assert isinstance(dump, probe.Dump) and len(dump) == 0
 
 
 def _npy(descr: str, shape: str, data: bytes = b"") -> bytes:
@@ -271,26 +237,6 @@ def test_makers_are_items_views_texts_or_data(tmp_path: Path, capsys: pytest.Cap
     assert item["made_by"] == f"{a}.output.0" and len(item["sketch"]) == 64
 
 
-def test_other_versions_have_no_sketches(tmp_path: Path) -> None:
-    journal(tmp_path)
-    json_files.write(str(tmp_path))
-    changed(tmp_path / SKETCH_FILE, version=2)
-    table = sketch_file.table_in(str(tmp_path))
-    assert table is not None and not len(table)
-
-
-@pytest.mark.parametrize("kind", ["nothing", "folder", "pipe", "link to nothing", "link to a folder"])
-def test_what_is_no_file_has_no_sketches(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / SKETCH_FILE
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind != "nothing":
-        path.symlink_to(tmp_path if kind == "link to a folder" else tmp_path / "missing")
-    assert sketch_file.table_in(str(tmp_path)) is None
-
-
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     folder, other = tmp_path / "dump", tmp_path / "other"
     other.write_bytes(b"somebody's")
@@ -298,3 +244,59 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (folder / SKETCH_FILE).symlink_to(other)
     json_files.write(str(folder))
     assert other.read_bytes() == b"somebody's" and not (folder / SKETCH_FILE).is_symlink()
+
+
+# --- updates.npz is read as it was written, or is one clear error
+
+SEED = 20261129
+
+
+def frame(names: list[str]) -> dict[str, Any]:
+    count = len(names)
+    rows = np.arange(64 * count, dtype="<f4").tobytes()
+    return {
+        "optimizer": "AdamW", "index": 0, "groups": [{"lr": 0.1}], "skipped": False, "names": names,
+        "notes": [None] * count, "group": [0] * count, "state_step": [1.0] * count, "elements": [4] * count,
+        "gradient_norm": [0.5] * count, "parameter_norm": [2.0] * count, "excluded": [0] * count,
+        "gradient": rows, "update": rows,
+    }  # fmt: skip
+
+
+def written(folder: Path) -> Path:
+    update_file.write(str(folder), [frame(["a.weight", "a.bias"]), frame([]), frame(["b"])])
+    return folder / UPDATES_FILE
+
+
+def test_it_is_read_as_written_and_numpy_opens_it(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    found = update_file.read(str(tmp_path))
+    assert [[each.name for each in update.parameters] for update in found] == [["a.weight", "a.bias"], [], ["b"]]
+    with np.load(path, allow_pickle=False) as content:
+        assert content["gradient"].shape == content["update"].shape == (3, 64)
+        sketch = found[2].parameters[0].update
+        assert sketch is not None and (content["update"][2] == sketch.sums).all()
+
+
+def test_members_that_are_compressed_take_no_memory(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("updates.json", b" " * (100 << 20))
+    tracemalloc.start()
+    with pytest.raises(DumpFormatError, match="damaged"):
+        update_file.read(str(tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+
+
+def test_changed_bytes_are_an_error_or_other_numbers(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    whole, draw = path.read_bytes(), random.Random(SEED)
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            changed[draw.randrange(len(changed))] = draw.randrange(256)
+        path.write_bytes(changed[: draw.choice([len(changed), draw.randrange(len(changed))])])
+        try:
+            update_file.read(str(tmp_path))
+        except DumpFormatError as error:
+            assert str(path) in str(error) and "\n" not in str(error), f"seed {SEED}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from probe.backends.shared import reduction
 from probe.common.numerics import sketch as sketches
-from probe.common.numerics.sketch import LANES, Sketch, cosine, distance, factor, sketch, unpacked
+from probe.common.numerics.sketch import LANES, Sketch, distance, sketch, unpacked
 
 SEED = 20261129
 ELEMENTS = np.arange(512 * 512)
@@ -75,35 +75,14 @@ class TestDefinition:
         values = np.random.default_rng(SEED).standard_normal(elements)
         np.testing.assert_allclose(sketch(values).sums, by_definition(values), rtol=1e-5, atol=1e-4)
 
-    def test_values_of_up_to_64_elements_are_kept_themselves(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal(64).astype(np.float32)
-        np.testing.assert_array_equal(np.abs(sketch(values).sums), np.abs(values))
-
-    def test_prefix_is_sketched_like_the_tensor_with_zeros_behind(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal(5000)
-        values[3000:] = 0
-        np.testing.assert_array_equal(sketch(values).sums, sketch(values[:3000]).sums)
-
     def test_shape_and_layout_do_not_matter(self) -> None:
         values = np.random.default_rng(SEED).standard_normal((64, 48))
         np.testing.assert_array_equal(sketch(values).sums, sketch(values.reshape(4, 16, 48)).sums)
         np.testing.assert_array_equal(sketch(values).sums, sketch(np.asfortranarray(values)).sums)
 
-    def test_complex_numbers_are_pairs(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal((100, 2))
-        pairs = values[:, 0] + 1j * values[:, 1]
-        np.testing.assert_array_equal(sketch(pairs).sums, sketch(values).sums)
-
-    def test_booleans_are_numbers(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal(500) > 0
-        np.testing.assert_array_equal(sketch(values).sums, sketch(values.astype(np.float32)).sums)
-
-    def test_no_element_is_a_sketch_of_zeros(self) -> None:
-        assert not sketch(np.zeros((0, 3))).sums.any()
-
 
 class TestPromises:
-    @pytest.mark.sampled(least=4, each=False)
+    @pytest.mark.sampled(least=3, each=False)
     @pytest.mark.parametrize("structure", STRUCTURES)
     def test_difference_is_estimated_within_30_percent_in_99_of_100_draws(self, structure: str) -> None:
         changed, draws = STRUCTURES[structure], np.random.default_rng(SEED)
@@ -113,19 +92,6 @@ class TestPromises:
             difference[changed] = draws.standard_normal(int(changed.sum()))
             ratios.append(float(np.linalg.norm(sketch(difference).sums) / np.linalg.norm(difference)))
         assert sum(abs(ratio - 1) < 0.3 for ratio in ratios) >= 99, f"seed {SEED}"
-
-    @pytest.mark.parametrize("elements", [100, 777, 4096, 50_000, 262_144, 1_000_000])
-    def test_constant_is_estimated_within_30_percent(self, elements: int) -> None:
-        assert abs(np.linalg.norm(sketch(np.ones(elements)).sums) / math.sqrt(elements) - 1) < 0.3
-
-    def test_square_is_unbiased_and_spreads_by_18_percent(self) -> None:
-        draws = np.random.default_rng(SEED)
-        squares = []
-        for _ in range(1000):
-            values = draws.standard_normal(2000)
-            squares.append(float(np.sum(np.square(sketch(values).sums.astype(np.float64))) / np.sum(values**2)))
-        assert np.mean(squares) == pytest.approx(1, abs=4 * math.sqrt(2 / 64 / 1000)), f"seed {SEED}"
-        assert np.std(squares) == pytest.approx(math.sqrt(2 / 64), rel=0.15), f"seed {SEED}"
 
     def test_sketches_add_up_and_multiply(self) -> None:
         draws = np.random.default_rng(SEED)
@@ -143,26 +109,11 @@ class TestPromises:
 
     def test_interval_holds_the_distance_in_99_of_100_draws(self) -> None:
         draws, inside = np.random.default_rng(SEED), 0
-        for _ in range(400):
+        for _ in range(100):
             values, change = draws.standard_normal(3000), draws.standard_normal(3000)
             found = distance(sketch(values + change), sketch(values))
             inside += found.low <= float(np.linalg.norm(change)) <= found.high
-        assert inside >= 390, f"seed {SEED}"
-
-    def test_distance_of_short_tensors_is_exact(self) -> None:
-        found = distance(sketch(np.array([3.0, 4.0])), sketch(np.array([0.0, 0.0])), elements=2)
-        assert (found.estimate, found.relative) == (5.0, math.inf)
-        assert found.high - found.low < 1e-5
-
-    def test_another_order_of_the_elements_is_far_away(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal((64, 64))
-        for other in (np.roll(values, 1, 0), values.T):
-            assert distance(sketch(other), sketch(values)).relative == pytest.approx(math.sqrt(2), rel=0.3)
-
-    def test_factor_and_cosine_come_from_products(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal(4000)
-        assert factor(sketch(values / 8), sketch(values)) == pytest.approx(1 / 8, rel=1e-5)
-        assert cosine(sketch(-values), sketch(values)) == pytest.approx(-1)
+        assert inside >= 97, f"seed {SEED}"
 
 
 class TestExcluded:
@@ -199,10 +150,6 @@ class TestCompiled:
         values = (np.random.default_rng(SEED).standard_normal(elements) * 50).astype(dtype)
         agree(compiled(values), sketch(values))
 
-    def test_sums_of_many_rows_keep_seven_digits(self) -> None:
-        values = np.random.default_rng(SEED).random(3_000_000).astype(np.float32)
-        agree(compiled(values), sketch(values))
-
     def test_strided_memory_is_read_in_the_order_of_the_tensor(self) -> None:
         values = np.random.default_rng(SEED).standard_normal((37, 5, 100)).astype(np.float32)
         images = np.random.default_rng(SEED).standard_normal((2, 9, 9, 33)).astype(np.float32)
@@ -222,15 +169,6 @@ class TestCompiled:
             values[7] = np.nextafter(values.dtype.type(2.0**100), values.dtype.type(0))
         for view in (values, values.T):
             agree(compiled(view), sketch(np.ascontiguousarray(view)))
-
-    def test_statistics_are_those_without_a_sketch(self) -> None:
-        values = np.random.default_rng(SEED).standard_normal((123, 457)).astype(np.float32)
-        for view in (values, values.T, values[::3]):
-            address, kind = view.__array_interface__["data"][0], reduction.KINDS["float32"]
-            strides = tuple(stride // 4 for stride in view.strides)
-            assert reduction.reduce is not None
-            without, with_sketch = (reduction.reduce(address, view.shape, strides, kind, False, s) for s in (0, 1))
-            assert without == (*with_sketch[:4], None)
 
 
 def test_a_sketch_takes_256_bytes() -> None:

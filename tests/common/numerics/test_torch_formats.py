@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from probe.common.numerics.formats import TABLE, Format, Kind, format_of
+from probe.common.numerics.formats import Format, Kind, format_of
 from probe.common.numerics.rounding import rounded_to
 
 DTYPES = sorted({each for each in vars(torch).values() if isinstance(each, torch.dtype)}, key=str)
@@ -67,11 +67,3 @@ def test_all_numbers_of_eight_bits_are_those_of_torch(dtype: torch.dtype) -> Non
     tried = tried[np.abs(tried) >= 2.0**-126]
     of_torch = torch.from_numpy(tried).to(torch.float32).to(dtype).to(torch.float64).numpy()
     assert np.array_equal(rounded_to(tried.astype(np.float32).astype(np.float64), line), of_torch)
-
-
-def test_integers_are_those_of_torch() -> None:
-    whole = [line for line in TABLE if line.kind is Kind.INTEGER and line.bits >= 8 and hasattr(torch, line.name)]
-    assert len(whole) >= 5
-    for line in whole:
-        known = torch.iinfo(getattr(torch, line.name))
-        assert (line.bits, line.largest, line.lowest) == (known.bits, known.max, known.min)

@@ -14,8 +14,6 @@ from runs import rows, two_runs, write
 from scripts import CHECKOUT
 
 from probe.api import cli
-from probe.common import log
-from probe.common.numerics.values import as_measured
 from probe.compare.output import tables
 
 MEAN = """
@@ -58,13 +56,6 @@ def test_its_column_follows_the_built_in_ones(tmp_path: Path) -> None:
     assert list(row)[head : head + 2] == ["Kind", "Mean of difference"]
     assert (row["Kind"], row["Mean of difference"]) == ("float32 (4,) False", "-0.5")
     assert row["NPU max"] == "1.0"
-
-
-def test_the_option_can_be_given_again(tmp_path: Path) -> None:
-    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
-    mean, kind = metric(tmp_path, "mean.py", MEAN), metric(tmp_path, "kind.py", KIND)
-    assert compare(target, golden, tmp_path / "out", "--algorithms", mean, "--algorithms", kind) == 0
-    assert {"Mean of difference", "Kind"} < set(rows(only_table(tmp_path / "out"))[0])
 
 
 @pytest.mark.parametrize(
@@ -125,24 +116,6 @@ def test_a_metric_is_not_asked_where_nothing_can_be_measured(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("target", "golden", "n", "b"),
-    [
-        # Dimensions of size 1 go, the wider type is taken, and at least float32.
-        (np.ones((1, 2, 3), np.float16), np.ones((2, 3), np.float64), np.ones((2, 3)), np.ones((2, 3))),
-        (np.arange(3, dtype=np.int64), np.arange(3, dtype=np.int8), np.arange(3, dtype="f4"), np.arange(3, dtype="f4")),
-        # What is not finite on both sides is no difference.
-        (np.array([np.nan, 2], "f4"), np.array([np.nan, 3], "f4"), np.array([0, 2], "f4"), np.array([0, 3], "f4")),
-        (np.array([1 + 2j]), np.array([3 - 4j]), np.array([1.0, 2.0]), np.array([3.0, -4.0])),
-        (np.array([1 + 2j, 5j]), np.array([3, 4]), np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 0], [4, 0]])),
-    ],
-)
-def test_what_a_metric_gets(target: np.ndarray, golden: np.ndarray, n: np.ndarray, b: np.ndarray) -> None:
-    for found, expected in zip(as_measured(target, golden), (n, b)):
-        assert found.dtype == expected.dtype and found.shape == expected.shape
-        assert np.array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
     ("source", "said"),
     [
         ("x = \n", "cannot be loaded: SyntaxError"),
@@ -173,20 +146,6 @@ def test_a_wrong_metric_is_one_line_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, golden = two_runs(tmp_path, ["rank0"])
-    assert compare(target, golden, tmp_path / "out", "--algorithms", str(tmp_path / "no.py")) == 2
-    assert f"{tmp_path / 'no.py'}: cannot be read: No such file" in capsys.readouterr().err
-
-
-def test_a_file_is_read_again_when_it_has_changed_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
-    for value in ("1", "22"):
-        assert compare(target, golden, tmp_path / value, "--algorithms", returning(tmp_path, value)) == 0
-        assert rows(only_table(tmp_path / value))[0]["Mine"] == value
-    assert not list(tmp_path.rglob("*.pyc"))
-
-
 def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["rank0"])
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1")) == 0
@@ -196,6 +155,7 @@ def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest
     assert "metrics of --algorithms are not used" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("more", [(), ("--xlsx",)])
 def test_it_works_in_other_processes_and_in_merged_tables(tmp_path: Path, more: tuple[str, ...]) -> None:
     openpyxl = pytest.importorskip("openpyxl")
@@ -208,17 +168,6 @@ def test_it_works_in_other_processes_and_in_merged_tables(tmp_path: Path, more: 
     (book,) = tmp_path.glob("*.xlsx")
     _, values = openpyxl.load_workbook(book)["Mean of difference"].iter_rows(values_only=True)
     assert values == ("Torch.sin.0.forward.input.0", -0.5, -0.5, -0.5)
-
-
-def test_a_metric_that_fails_in_every_process_is_logged_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_given", set())
-    target, golden = two_runs(tmp_path, [f"rank{n}" for n in range(4)], real_data=True)
-    file = returning(tmp_path, "1 // 0")
-    assert compare(target, golden, tmp_path / "out", "--algorithms", file, "--jobs", "2") == 0
-    assert capsys.readouterr().err.count("'Mine' failed") == 1
-    assert [rows(table)[0]["Mine"] for table in (tmp_path / "out").iterdir()] == ["failed"] * 4
 
 
 def installed(folder: Path, source: str, *values: str) -> dict[str, str]:

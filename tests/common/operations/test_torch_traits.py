@@ -70,10 +70,6 @@ def test_what_hands_on_returns_numbers_of_its_argument(name: str) -> None:
     assert found and all(set(each.flatten().tolist()) <= set(NINE.flatten().tolist()) for each in found)
 
 
-def test_many_of_what_hands_on_takes_one_tensor() -> None:
-    assert len(OF_ONE_TENSOR) >= 15
-
-
 def test_what_ends_in_an_underscore_writes_into_its_first_argument() -> None:
     # Their own names say it, though they end otherwise.
     written = {"record_stream", "retain_grad", "set_data", "sort"}
@@ -92,11 +88,6 @@ def test_what_overwrites_reads_nothing_of_its_first_argument(name: str) -> None:
     written = torch.full((3,), float("nan"))
     getattr(written, name)(*ARGUMENTS.get(name, ()))
     assert bool(written.isfinite().all())
-
-
-def test_the_arguments_of_a_batch_norm_are_those_of_its_operator() -> None:
-    arguments = torch.ops.aten.native_batch_norm.default._schema.arguments
-    assert tuple(each.name for each in arguments[:5]) == function("native_batch_norm").arguments
 
 
 FINITE_TO_INFINITE: dict[str, tuple[Any, ...]] = {
@@ -145,26 +136,10 @@ def test_what_draws_is_seeded() -> None:
     assert {name for name in named(*RANDOM) if name in known and name not in seeded} <= made_of_others
 
 
-@pytest.mark.parametrize("name", ["zeros_like", "ones_like"])
-def test_what_is_constant_depends_on_no_number(name: str) -> None:
-    found = of_one_tensor(name, torch.full((2,), float("nan")))
-    assert has(name, Trait.CONSTANT) and found is not None and bool(found[0].isfinite().all())
-
-
-@pytest.mark.parametrize("name", ["to", "float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type"])
-def test_what_casts_is_found_by_its_method(name: str) -> None:
-    assert has(name, Trait.CASTS) and hasattr(torch.Tensor, name)
-
-
 @pytest.mark.parametrize("name", named(Trait.ADDS))
 def test_what_adds_grows_with_the_number_of_its_terms(name: str) -> None:
     found = getattr(torch, name)(torch.ones(9), *((0,) if name == "cumsum" else ()))
     assert float(found.max()) == 9.0
-
-
-def test_memory_that_nothing_was_written_to_is_told_from_zeros() -> None:
-    assert {"empty", "empty_like", "new_empty", "empty_strided"} <= set(named(Trait.UNWRITTEN))
-    assert not has("zeros", Trait.UNWRITTEN) and not has("empty", Trait.CONSTANT)
 
 
 @pytest.mark.parametrize("name", [each.name for each in FUNCTIONS if each.dim is not None])
@@ -176,13 +151,6 @@ def test_the_dimension_of_what_gives_indices_is_that_of_its_signature(name: str)
     assert "dim" in {argument.name for argument in found}
     if name not in ("max", "min", "median", "nanmedian"):  # Without `dim` these are functions of their own.
         assert dim[1] in {argument.default_value for argument in found} or name in ("cummax", "cummin")
-
-
-@pytest.mark.parametrize("name", named(Trait.NEVER_TWICE))
-def test_what_gives_no_index_twice_orders_its_argument(name: str) -> None:
-    found = getattr(torch, name)(torch.tensor([1.0, 1.0, 1.0]), *((2,) if name == "topk" else ()))
-    indices = (found if torch.is_tensor(found) else found.indices).tolist()
-    assert len(set(indices)) == len(indices) > 1
 
 
 ALONE = [
@@ -231,7 +199,3 @@ def test_what_is_made_alone_is_the_same_in_parts(name: str) -> None:
         for part in (slice(0, 7), slice(7, 24))
     ]
     torch.testing.assert_close(torch.cat(parts), whole.reshape(-1), rtol=1e-12, atol=0, equal_nan=True)
-
-
-def test_most_of_what_is_made_alone_is_a_function_of_torch() -> None:
-    assert len([name for name in ALONE if made_alone(name) is not None]) >= len(ALONE) - 4

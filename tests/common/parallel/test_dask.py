@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from command_line import compare
 from runs import rows, two_runs, without_times
 
 import probe
-from probe.common.parallel import dask_cluster
 
 # CI runs these tests in `core`, where distributed is installed and they must not be left out.
 if not os.environ.get("TOX_ENV_NAME", "").startswith("core"):
@@ -49,7 +46,6 @@ import os
 def column_name(): return "Process"
 def compare(n_value, b_value): return os.getpid()
 """
-FAILS = "def column_name(): return 'Mine'\ndef compare(n_value, b_value): return 1 // 0\n"
 
 
 REFUSED = pytest.mark.sampled(least=1, each=False, group="clusters that are refused")
@@ -105,21 +101,6 @@ def test_the_work_is_done_by_the_workers_even_of_one_pair(tmp_path: Path, cluste
     assert worker != os.getpid() and os.path.exists(f"/proc/{worker}")
 
 
-def test_paths_may_be_relative_and_lines_come_back_in_order(
-    tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    two_runs(tmp_path, [f"step{n}/rank0" for n in range(4)], real_data=True)
-    monkeypatch.chdir(tmp_path)
-    more = ("--dask", cluster, "--algorithms", metric(Path(), FAILS), "-tensor_log", "--json")
-    assert compare(Path("target"), Path("golden"), Path("out"), *more) == 0
-    said = capsys.readouterr()
-    assert [summary["step"] for summary in json.loads(said.out)] == ["step0", "step1", "step2", "step3"]
-    errors = [float(text.partition(",")[0]) for text in said.err.split("MaxRelativeErr ")[1:]]
-    assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(4)])
-    assert said.err.count("'Mine' failed") == 1
-    assert len(list((tmp_path / "out").glob("step*/*.csv"))) == 4
-
-
 def test_a_pair_that_kills_its_workers_costs_itself_only(
     tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,28 +123,6 @@ def test_an_address_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.Capt
     assert error.count("\n") == 1
 
 
-def test_an_address_where_nobody_answers_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dask_cluster, "_PATIENCE_S", 0.5)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
-        assert compare(*RANKS, tmp_path / "out", "--dask", address) == 2
-    error = capsys.readouterr().err
-    assert f"--dask {address}: no scheduler of dask answers there: Timed out" in error and error.count("\n") == 1
-
-
-@REFUSED
-def test_a_cluster_without_workers_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dask_cluster, "_PATIENCE_S", 2)
-    with running(tmp_path, workers=0) as address:
-        assert compare(*RANKS, tmp_path / "out", "--dask", address) == 2
-    assert capsys.readouterr().err == f"msprobe compare: --dask {address}: the cluster has no worker; start one.\n"
-
-
 @REFUSED
 def test_workers_of_another_version_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "probe", tmp_path / "probe", ignore=shutil.ignore_patterns("__pycache__"))
@@ -172,12 +131,3 @@ def test_workers_of_another_version_are_refused(tmp_path: Path, capsys: pytest.C
         assert compare(*RANKS, tmp_path / "out", "--dask", address) == 2
     error = capsys.readouterr().err
     assert "has msprobe 99, and here it is " in error and error.count("\n") == 1
-
-
-@REFUSED
-def test_workers_without_the_package_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "probe.py").write_text("raise ImportError('not installed here')\n")
-    with running(tmp_path, workers=1, modules=tmp_path) as address:
-        assert compare(*RANKS, tmp_path / "out", "--dask", address) == 2
-    error = capsys.readouterr().err
-    assert "scheduler and workers need msprobe" in error and "not installed here" in error and error.count("\n") == 1

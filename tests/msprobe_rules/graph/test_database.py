@@ -54,11 +54,6 @@ def rows(path: Path, query: str) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute(query)]
 
 
-def node(path: Path, name: str, source: str = "NPU") -> dict[str, Any]:
-    (found,) = rows(path, f"SELECT * FROM tb_nodes WHERE node_name = '{name}' AND data_source = '{source}'")
-    return found
-
-
 def recorded(path: Path, case: str) -> dict[str, Any]:
     """Write the database of a recorded case; returns what was recorded of it."""
     expected: dict[str, Any] = json.loads((CASES / f"{case}.json").read_text(encoding="utf-8"))
@@ -102,62 +97,6 @@ def test_a_recorded_case_is_in_the_database(tmp_path: Path, case: str) -> None:
             assert [row["node_name"] for row in of_side if row["overflow_level"] == level] == names
 
 
-def test_a_node_has_its_partner_its_stack_and_its_items(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    recorded(path, "nan")
-    found = node(path, "Functional.linear.12.forward")
-    assert found["id"] == "NPU_0_0_Functional.linear.12.forward"
-    assert found["graph_id"] == "NPU_0_0"
-    assert (found["node_type"], found["sub_nodes"], found["micro_step_id"], found["modified"]) == ("1", "", 0, 0)
-    assert json.loads(found["matched_node_link"]) == [
-        "DefaultModel",
-        "Module.model.LlamaModel.forward.0",
-        "Module.model.layers.1.LlamaDecoderLayer.forward.0",
-        "Module.model.layers.1.mlp.LlamaMLP.forward.0",
-        "Module.model.layers.1.mlp.up_proj.Linear.forward.0",
-        "Functional.linear.12.forward",
-    ]
-    (stack,) = rows(path, f"SELECT stack_info FROM tb_stack WHERE id = '{found['stack_id']}'")
-    assert json.loads(stack["stack_info"])[0].startswith("File site-packages/torch/nn/modules/linear.py, line 134")
-    inputs = json.loads(found["input_data"])
-    assert list(inputs) == [f"Functional.linear.12.forward.input.{place}" for place in range(3)]
-    first, weight, bias = inputs.values()
-    assert first == {
-        "type": "torch.Tensor", "dtype": "torch.float32", "shape": "[2, 16, 32]", "Max": "3.146371603012085",
-        "Min": "-3.124748468399048", "Mean": "0.06719507277011871", "Norm": "31.966583251953125",
-        "requires_grad": "True", "data_name": "-1", "Max diff": "0.0", "Min diff": "0.0", "Mean diff": "0.0",
-        "L2norm diff": "0.0", "MaxRelativeErr": "0.0%", "MinRelativeErr": "0.0%", "MeanRelativeErr": "0.0%",
-        "NormRelativeErr": "0.0%", "Requires_grad Consistent": "True", "Result": "pass", "Err_message": "[]",
-    }  # fmt: skip
-    assert (weight["Max"], weight["NormRelativeErr"], weight["Result"]) == ("nan", "Nan", "error")
-    message = "error: There is nan/inf/-inf in the maximum or minimum value of NPU."
-    assert json.loads(weight["Err_message"]) == [message]
-    assert bias == {"value": "null"}
-    golden = json.loads(node(path, "Functional.linear.12.forward", "Bench")["input_data"])
-    assert "Max diff" not in golden["Functional.linear.12.forward.input.0"]
-    root = node(path, "DefaultModel")
-    assert (root["up_node"], root["precision_index"], root["node_order"]) == ("", None, 302)
-    assert json.loads(root["sub_nodes"])[-1] == "Module.model.LlamaModel.backward.0"
-
-
-def test_a_backward_pass_has_the_stack_of_its_forward_call(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    recorded(path, "build_llama")
-    stacks = [node(path, f"Functional.linear.12.{direction}")["stack_id"] for direction in ("forward", "backward")]
-    assert stacks[0] == stacks[1]
-
-
-def test_one_dump_alone(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    recorded(path, "build_llama")
-    (config,) = rows(path, "SELECT * FROM tb_config")
-    assert (config["graph_type"], config["task"], config["overflow_check"]) == ("build", "", 0)
-    assert json.loads(config["node_colors"]) is None
-    assert rows(path, "SELECT DISTINCT data_source, precision_index, matched_node_link FROM tb_nodes") == [
-        {"data_source": "NPU", "precision_index": None, "matched_node_link": "[]"}
-    ]
-
-
 def test_several_steps_and_ranks_are_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "x.vis.db"
     diff = diff_of(read(DUMPS / "llama_nan"), read(DUMPS / "llama"))
@@ -176,15 +115,6 @@ def test_several_steps_and_ranks_are_in_one_file(tmp_path: Path) -> None:
         write_database(str(path), [sections[1], Section(diff, 0, 1)])
     with pytest.raises(MsprobeException, match="nothing to write"):
         write_database(str(path), [])
-
-
-def test_our_own_statuses_have_colours_too(tmp_path: Path) -> None:
-    path = tmp_path / "x.vis.db"
-    diff = diff_of(read(DUMPS / "llama_nan"), read(DUMPS / "llama"))
-    write_database(str(path), [Section(diff)])
-    assert diff.first is not None
-    assert node(path, diff.target.names[diff.first[0]])["precision_index"] == 1
-    assert node(path, "Functional.embedding.0.forward")["precision_index"] == 0
 
 
 def test_a_file_is_whole_and_ours_alone(tmp_path: Path) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-import re
 from pathlib import Path
 
 import pytest
@@ -14,11 +10,9 @@ from result_tables import read_results
 from probe.common.errors import MsprobeException
 from probe.msprobe_rules.output.details import DetailsRow, read_details
 from probe.msprobe_rules.output.form import Form
-from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, TableLayout
-from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
-BOTH = pytest.mark.parametrize("form", [PLAIN, MSPROBE], ids=["english", "msprobe"])
 
 
 @pytest.mark.parametrize("name", ["replay/clean_details.csv", "replay/planted_details.csv", "mindspore/details.csv"])
@@ -37,63 +31,6 @@ def test_recorded_results_are_written_again_bit_for_bit(name: str) -> None:
     form = Form(MSPROBE, mindspore=name.startswith("mindspore"))
     again = form.heading_of_results() + b"".join(map(form.result_line, read_results(str(CASES / name))))
     assert again == (CASES / name).read_bytes()
-
-
-ROW = DetailsRow(
-    "Torch.sin.0.forward.output.0",
-    "error",
-    'a "quoted" word, a comma\nand a second line\n',
-    "float64",
-    "bfloat16",
-    (2, 3),
-    {"cosine": 0.1 + 0.2, "max_abs": math.inf, "rmse": math.nan, "max_rel": 1e-300, "small_value_share": 0},
-)
-
-
-@BOTH
-def test_a_row_comes_back_as_it_was(form: TableLayout, tmp_path: Path) -> None:
-    whole = Form(form)
-    path = tmp_path / "details.csv"
-    path.write_bytes(whole.heading_of_details() + whole.lines([ROW, ROW]))
-    first, second = read_details(str(path))
-    assert first == second or math.isnan(first.metrics["rmse"])
-    assert (first.name, first.status, first.bench_dtype, first.device_dtype) == (
-        ROW.name, ROW.status, "float64", "bfloat16",
-    )  # fmt: skip
-    assert first.shape == (2, 3)
-    assert first.message == (ROW.message if form.is_msprobe else " ".join(ROW.message.split()))
-    assert first.metrics["max_abs"] == math.inf
-    assert math.isnan(first.metrics["rmse"])
-    if not form.is_msprobe:
-        assert {name: first.metrics[name] for name in ("cosine", "max_rel")} == {"cosine": 0.1 + 0.2, "max_rel": 1e-300}
-
-
-def test_english_tables_have_one_line_for_each_row_and_no_blanks() -> None:
-    form = Form(PLAIN)
-    text = (form.heading_of_details() + form.lines([ROW])).decode()
-    assert len(text.splitlines()) == 2
-    heading, cells = csv.reader(io.StringIO(text))
-    assert len(heading) == len(cells) == 23
-    assert " " not in cells
-    assert heading[4:7] == ["cosine", "max_abs", "dual_100"]
-
-
-def test_what_a_spreadsheet_would_compute_is_text() -> None:
-    line = Form(PLAIN).lines([DetailsRow("=1+1", "pass")]).decode()
-    assert line.startswith("'=1+1,")
-
-
-@pytest.mark.parametrize(
-    ("row", "bytes_of_msprobe"),
-    [
-        (ResultRow("Torch.sin.0", "pass"), b"Torch.sin.0,pass, \r\n"),
-        (ResultRow("Torch.sin.0", "pass", "warning"), b"Torch.sin.0,pass,warning\r\n"),
-        (ResultRow("Torch.to.0", "SKIP", "SKIP", "no"), b"Torch.to.0,SKIP,SKIP,no\r\n"),
-    ],
-)
-def test_the_release_gives_only_skipped_cases_a_message(row: ResultRow, bytes_of_msprobe: bytes) -> None:
-    assert Form(MSPROBE).result_line(row) == bytes_of_msprobe
-    assert Form(PLAIN).result_line(row).count(b",") == 3
 
 
 HEADING = Form(PLAIN).heading_of_details().decode()
@@ -120,10 +57,3 @@ def test_a_damaged_table_is_refused_with_its_place(text: str, message: str, tmp_
     with pytest.raises(MsprobeException, match=message) as raised:
         read_details(str(path))
     assert str(path) in str(raised.value)
-
-
-def test_files_that_are_no_text_and_files_that_are_not_there(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
-    for name, message in (("a.csv", "no text in UTF-8"), ("b.csv", "cannot be read")):
-        with pytest.raises(MsprobeException, match=re.escape(str(tmp_path / name)) + f".*{message}"):
-            read_details(str(tmp_path / name))

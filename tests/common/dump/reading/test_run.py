@@ -1,4 +1,4 @@
-"""`probe.read` of runs and steps, and what can be asked of their dumps."""
+"""Runs, steps and processes: what probe.read finds, and which folders belong to one run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ import os
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import made_dumps
 import pytest
 from made_dumps import call, plain, write, write_journal
 
 import probe
+from probe.common.dump import processes, schema
+from probe.common.dump.layout import PROCESS_FILE
+from probe.common.dump.processes import RunProcess
 from probe.common.dump.reading.call_tree import CallTree
-from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+from probe.common.dump.reading.runs import processes_of
+from probe.common.errors import MissingDependency, MsprobeException
+
+# --- `probe.read` of runs and steps, and what can be asked of their dumps
 
 RELU = "Functional.relu.0.forward"
 FC = "Module.fc.Linear.forward.0"
@@ -50,12 +57,6 @@ def test_a_run_has_steps_and_ranks_in_order(run: Path) -> None:
     assert found[10, 1][RELU].items()[-1].max == 5.0
 
 
-def test_a_step_is_a_run_of_its_ranks(run: Path) -> None:
-    found = probe.read(run / "step0")
-    assert isinstance(found, probe.Run) and (found.steps, found.ranks) == ([0], [0, 1])
-    assert found[0, 1].path == str(run / "step0" / "rank1" / "dump.json")
-
-
 @pytest.mark.parametrize("give", ["step10/rank0", "step10/rank0/dump.json", "step10/rank1", "only", "only/step3"])
 def test_what_holds_one_dump_is_read_as_that(run: Path, give: str) -> None:
     dump(run / "only" / "step3" / "proc17")
@@ -71,13 +72,6 @@ def test_a_dump_that_is_not_there_is_named_with_those_that_are(run: Path) -> Non
         found[0]
     with pytest.raises(LookupError, match=r"^\(5, 0\) is not in the run; steps: 0, 10; ranks: 0, 1$"):
         found[5, 0]
-
-
-def test_a_folder_without_a_dump_says_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "step0" / "rank0").mkdir(parents=True)
-    with pytest.raises(FileCheckException, match=r"holds no dump; give .*\. It holds logs, step0\.$"):
-        probe.read(tmp_path)
 
 
 def test_of_several_processes_without_rank_the_last_that_wrote_is_read(
@@ -123,33 +117,6 @@ def test_a_frame_has_a_row_for_each_item(run: Path, library: str) -> None:
     assert (frame["max"].is_null() if library == "polars" else frame["max"].isna())[1]
 
 
-def test_a_frame_tells_processes_without_a_rank_and_modes_from_each_other(tmp_path: Path) -> None:
-    pytest.importorskip("polars")
-    for mode in ("graph", "pynative"):
-        dump(tmp_path / mode / "step0" / "proc12", 1.0)
-    frame = probe.read(tmp_path).to_frame("polars")
-    assert set(frame["process"]) == {"proc12"} and set(frame["rank"]) == {None}
-    assert frame["mode"].unique(maintain_order=True).to_list() == ["graph", "pynative"]
-    shown = probe.read(tmp_path).where('state == "output"')._repr_html_()
-    assert "<th>process</th><th>mode</th>" in shown and "<td>pynative</td>" in shown
-
-
-def test_a_frame_of_no_item_has_the_same_columns(run: Path) -> None:
-    pytest.importorskip("polars")
-    found = probe.read(run)
-    assert found.where("Max > 1e9").to_frame("polars").schema == found.to_frame("polars").schema
-
-
-def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
-        probe.read(run).to_frame()
-    with pytest.raises(MissingDependency, match="pip install pandas"):
-        probe.read(run).to_frame("pandas")
-    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
-        probe.read(run).to_frame("numpy")
-
-
 def test_the_tree_knows_what_is_inside_of_what() -> None:
     tree = CallTree({"Module.a.A.forward.0": None, "Torch.sin.0.forward": "Module.a.A.forward.0", "x": "not there"})
     assert tree.roots == ["Module.a.A.forward.0", "x"]
@@ -182,3 +149,105 @@ def test_what_a_notebook_shows_is_escaped_and_small(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b" in shown[0]
     assert f"first NaN or infinity: {RELU}.output.0" in shown[0]
     assert "<p>4006 items</p>" in shown[1] and "<p>and 3956 more; to_frame() has them all</p>" in shown[1]
+
+
+def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
+        probe.read(run).to_frame()
+    with pytest.raises(MissingDependency, match="pip install pandas"):
+        probe.read(run).to_frame("pandas")
+    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
+        probe.read(run).to_frame("numpy")
+
+
+# --- which processes of a step are one run, and which process of which run a folder says it is of
+
+
+def folder(step: Path, name: str, run: str = "", order: tuple[int, ...] = (), written: int = 0) -> None:
+    path = step / name
+    path.mkdir(parents=True)
+    (path / "dump.json").write_text('{"data": {}}')
+    if run:
+        (path / PROCESS_FILE).write_text(json.dumps({"format": 1, "run": run, "order": order, "pid": 1, "program": ""}))
+    for file in path.iterdir():
+        os.utime(file, (written, written))
+
+
+CASES = {
+    "siblings in the order of their start": (
+        [("proc3", "a", (2,), 5), ("proc4", "a", (1, 7), 6), ("proc5", "a", (), 4), ("proc6", "a", (1,), 4)],
+        ["proc5", "proc6", "proc4", "proc3"], [], [],
+    ),
+    "an earlier run": (
+        [("proc3", "a", (1,), 5), ("proc4", "b", (2,), 9), ("proc5", "b", (1,), 1), ("proc6", "a", (2,), 8)],
+        ["proc5", "proc4"], ["proc3", "proc6"], [],
+    ),
+    "an earlier run that says nothing": (
+        [("proc3", "", (), 1), ("proc4", "b", (), 9)], ["proc4"], ["proc3"], [],
+    ),
+    "a later one that says nothing": (
+        [("proc3", "", (), 9), ("proc4", "b", (), 1), ("proc5", "", (), 2)], ["proc3"], ["proc4"], ["proc5"],
+    ),
+    "nobody says anything": ([("proc9", "", (), 9), ("proc10", "", (), 1)], ["proc9"], [], ["proc10"]),
+    "ranks and a process of the same run": (
+        [("rank10", "a", (3,), 1), ("rank2", "a", (4,), 1), ("proc7", "a", (1,), 1)],
+        ["rank2", "rank10", "proc7"], [], [],
+    ),
+    "ranks that a launcher began, each as a run": (
+        [("rank0", "b", (), 9), ("rank1", "c", (), 5), ("proc7", "c", (3,), 9), ("proc8", "d", (), 1)],
+        ["rank0", "rank1", "proc7"], ["proc8"], [],
+    ),
+    "ranks of an earlier run": (
+        [("rank0", "a", (1,), 5), ("rank1", "a", (2,), 5), ("proc7", "b", (), 9), ("proc8", "", (), 10)],
+        ["proc7"], ["rank0", "rank1", "proc8"], [],
+    ),
+    "ranks that say nothing": (
+        [("rank0", "", (), 1), ("proc7", "a", (1,), 9), ("proc8", "", (), 9)], ["rank0"], ["proc7"], ["proc8"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_is_that_of_the_run_which_wrote_last(tmp_path: Path, case: str) -> None:
+    made, chosen, earlier, unknown = CASES[case]
+    for name, run, order, written in made:
+        folder(tmp_path, name, run, order, written)
+    found = processes_of(str(tmp_path))
+    assert [each.name for each in found.folders] == chosen
+    assert sorted(each.name for each in found.earlier) == sorted(earlier)
+    assert [each.name for each in found.unknown] == unknown
+    assert bool(found.left_out) == bool(earlier or unknown)
+    assert all(name in " ".join(found.left_out) for name in (*earlier, *(unknown if "proc8" in unknown else ())))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"run": 7}', b'{"run": "a", "order": ["x"]}', b"\xff\x00", b"[" * 100_000]
+)
+def test_a_damaged_file_says_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / PROCESS_FILE).write_bytes(content)
+    assert processes.read(str(tmp_path)) is None
+
+
+def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "train.py \udcff " + "x" * 1000
+    monkeypatch.setattr(processes, "_present", None)
+    processes.write(str(tmp_path), program)
+    assert list(tmp_path.iterdir()) == []
+    began = processes.begin_run()
+    processes.write(str(tmp_path), program)
+    found = processes.read(str(tmp_path))
+    assert found is not None and (found.run, found.order, found.pid) == (began.run, (), os.getpid())
+    content = json.loads((tmp_path / PROCESS_FILE).read_text())
+    jsonschema.validate(content, schema.load("process"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**content, "order": ["x"]}, schema.load("process"))
+    assert found.program.startswith("train.py \\udcff xxx") and len(found.program) < 400
+    first, second = processes.next_child(), processes.next_child()
+    assert first is not None and second is not None and first.order < second.order
+    assert first.is_below(began) and not began.is_below(first) and not began.is_below(began)
+    assert not first.is_below(RunProcess("other"))
+    # A script without a run overwrites the dump.
+    monkeypatch.setattr(processes, "_present", None)
+    processes.write(str(tmp_path), program)
+    assert list(tmp_path.iterdir()) == []

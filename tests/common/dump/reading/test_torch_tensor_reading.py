@@ -5,41 +5,11 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from probe.common.dump.reading.tensor_reading import read_entries, read_tensor
+from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import FileCheckException
-
-LARGE = torch.arange(1 << 19, dtype=torch.float32)
-
-
-@pytest.mark.parametrize("archive", [True, False])
-@pytest.mark.parametrize("mapped", [True, False])
-def test_large_files_have_the_same_values_mapped_or_not(tmp_path: Path, archive: bool, mapped: bool) -> None:
-    path = tmp_path / "large.pt"
-    torch.save(LARGE, path, _use_new_zipfile_serialization=archive)
-    np.testing.assert_array_equal(read_tensor(str(path), mapped), LARGE.numpy())
-
-
-@pytest.mark.parametrize("mapped", [True, False])
-def test_types_that_numpy_lacks_are_widened(tmp_path: Path, mapped: bool) -> None:
-    path = tmp_path / "short.pt"
-    torch.save(LARGE.bfloat16(), path)
-    found = read_tensor(str(path), mapped)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, LARGE.bfloat16().float().numpy())
-
-
-@pytest.mark.parametrize("mapped", [True, False])
-def test_a_file_that_is_cut_off_is_an_error_that_names_it(tmp_path: Path, mapped: bool) -> None:
-    torch.save(LARGE, tmp_path / "whole.pt")
-    path = tmp_path / "cut.pt"
-    path.write_bytes((tmp_path / "whole.pt").read_bytes()[: 3 << 19])
-    with pytest.raises(FileCheckException, match=r"cut\.pt: not a tensor"):
-        read_tensor(str(path), mapped)
-
 
 TYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -74,13 +44,6 @@ def test_a_second_file_of_a_form_is_read_as_the_first(
     found += found  # It is the caller's own.
 
 
-@pytest.mark.parametrize("value", [LARGE[:24].view(4, 6).t(), LARGE[:1].expand(9), LARGE[5:8], LARGE[:8:2]], ids=str)
-def test_a_second_view_is_read_as_the_first(tmp_path: Path, value: torch.Tensor) -> None:
-    for number in range(2):
-        torch.save(value, tmp_path / f"{number}.pt")
-        np.testing.assert_array_equal(read_tensor(str(tmp_path / f"{number}.pt")), value.numpy())
-
-
 def test_a_file_of_a_known_form_with_fewer_elements_is_refused(tmp_path: Path) -> None:
     torch.save(torch.arange(6.0), tmp_path / "whole.pt")
     read_tensor(str(tmp_path / "whole.pt"))
@@ -90,13 +53,3 @@ def test_a_file_of_a_known_form_with_fewer_elements_is_refused(tmp_path: Path) -
             cut.writestr(entry.filename, content[:-4] if entry.filename.endswith("/data/0") else content)
     with pytest.raises(FileCheckException, match=r"cut\.pt: not a tensor"):
         read_tensor(str(tmp_path / "cut.pt"))
-
-
-def test_the_advice_of_torch_to_run_what_a_file_says_is_not_passed_on(tmp_path: Path) -> None:
-    path = tmp_path / "object.pt"
-    # One of before PyTorch 1.6, which torch alone reads.
-    torch.save({"model": torch.nn.Linear(2, 2)}, path, _use_new_zipfile_serialization=False)
-    for reading in (read_tensor, read_entries):
-        with pytest.raises(FileCheckException, match="objects that are no tensors, which are not loaded") as raised:
-            reading(str(path))
-        assert "weights_only" not in str(raised.value)

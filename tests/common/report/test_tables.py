@@ -1,4 +1,4 @@
-"""The fast way to CSV writes the bytes that the standard library writes."""
+"""Tables as CSV by the fast way, and as workbooks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 import probe
 from probe.common.report.cells import Cells
 from probe.common.report.csv_lines import csv_text
+from probe.common.report.xlsx import Sheet, write_xlsx
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import tables
+
+# --- the fast way to CSV writes the bytes that the standard library writes
 
 CASES = Path(__file__).parents[2] / "compare" / "cases"
 
@@ -49,22 +52,6 @@ def written(part: Cells) -> bytes:
 @given(rows_of(cells | st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_among_other_cells(rows: list[tuple[Any, ...]]) -> None:
     assert written(Cells(rows, numbers=True)) == by_the_library([(LEFT, *row) for row in rows])
-
-
-@given(rows_of(st.floats(allow_nan=False, allow_infinity=False) | st.just(0) | texts))
-def test_numbers_with_a_unit(rows: list[tuple[Any, ...]]) -> None:
-    def show(row: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(f"{cell}%" if type(cell) is float else cell for cell in row)
-
-    part = Cells(rows, show, numbers=True, unit="%")
-    assert written(part) == by_the_library([(LEFT, *show(row)) for row in rows])
-
-
-@given(rows_of(st.booleans() | texts), st.booleans())
-def test_texts_and_flags(rows: list[tuple[Any, ...]], distinct: bool) -> None:
-    if distinct:
-        rows = [tuple(map(str, row)) for row in rows]
-    assert written(Cells(rows, distinct=distinct)) == by_the_library([(LEFT, *row) for row in rows])
 
 
 def all_sizes() -> list[float]:
@@ -98,3 +85,34 @@ def test_recorded_tables_are_the_same_in_blocks_of_any_length(case: str, monkeyp
     monkeypatch.setattr(tables, "BLOCK", 5)
     assert by_the_library(list(tables.rows(result))) == expected
     assert len(list(itertools.islice(tables.rows(result), 3))) == 3
+
+
+# --- A workbook as people expect one
+
+openpyxl: Any = pytest.importorskip("openpyxl")
+
+HEADER = ("Name", "Result", "Stack")
+ROWS = [HEADER, ("a" * 200, "pass", "File a.py\nFile b.py"), ("b", "error", ""), ("c", "warning", "")]
+
+
+def page_of(path: Path, *sheets: Sheet) -> Any:
+    write_xlsx(str(path), sheets)
+    return openpyxl.load_workbook(path).worksheets[0]
+
+
+def test_the_header_stays_in_sight_and_can_be_filtered(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "book.xlsx", Sheet("one", ROWS))
+    assert page.freeze_panes == "A2" and page.auto_filter.ref == "A1:C4"
+    assert [tuple(cell or "" for cell in row) for row in page.iter_rows(values_only=True)] == ROWS
+
+
+def test_rows_are_coloured_by_their_result_and_stacks_are_folded(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "book.xlsx", Sheet("one", ROWS, "Result", ("Stack",)))
+    rules = {
+        rule.formula[0]: rule.dxf.fill.bgColor.rgb[-6:]
+        for area in page.conditional_formatting
+        for rule in area.rules
+        if str(area.sqref) == "A2:C4"
+    }
+    assert rules == {'$B2="error"': "FFC7CE", '$B2="warning"': "FFEB9C"}
+    assert page.column_dimensions["C"].hidden and not page.column_dimensions["A"].hidden
