@@ -222,8 +222,7 @@ for wrong in ("link", "link/", "file", 3):
     assert random.random is before
 """,
     )
-    for line, (value, why) in zip(
-        said.splitlines(), [("link", "symbolic link"), ("link", "symbolic link"), ("file", "not a folder"), ("3", "str")]
-    ):
+    expected = [("link", "symbolic link")] * 2 + [("file", "not a folder"), ("3", "str")]
+    for line, (value, why) in zip(said.splitlines(), expected):
         assert line.startswith("output_path is ") and value in line and why in line
     assert not list((tmp_path / "real").iterdir()) and (tmp_path / "file").read_text(encoding="utf-8") == "mine"
