@@ -26,7 +26,7 @@ def test_help_names_the_commands_and_an_example(capsys: pytest.CaptureFixture[st
     assert all(part in done.stdout for part in ("usage: msprobe", "recover", "msprobe recover ./run_a"))
     assert msprobe(COLUMNS="120").stdout == done.stdout, "that is what one gets who does not know what to give"
     for arguments, parts in ((["recover", "--help"], ("DIR", "--remove")), (["--version"], (probe.__version__,))):
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             cli.main(arguments)
         out = capsys.readouterr().out
         assert all(part in out for part in parts)

@@ -24,9 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_fewer_runs_than_needed_are_an_error_that_names_them(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fewer_runs_than_needed_are_an_error_that_names_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for below, holds in (("old", "holds 1 run"), ("empty", "holds 0 runs")):
         assert cli.main(["compare", "--last", str(folder / below), "-o", str(folder / "out")]) == 2
         error = capsys.readouterr().err

@@ -37,10 +37,12 @@ print(sys.argv, sys.path[0], __file__, __name__, __doc__, __package__, __annotat
 print(__package__ or __cached__)
 print(pickle.loads(pickle.dumps(A(3))), importlib.util.find_spec("multiprocessing.spawn").loader.get_filename())
 atexit.register(print, "exit")
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+main, thread = threading.Event(), threading.Event()
+threading.Thread(target=lambda: (main.wait(), time.sleep(0.2), print("thread"), thread.set())).start()
 pool = concurrent.futures.ThreadPoolExecutor(1)
-pool.submit(lambda: (time.sleep(0.4), print("pool")))
+pool.submit(lambda: (thread.wait(), print("pool")))
 print("main")
+main.set()
 """
 HELPER = "x = 5\n"
 
