@@ -80,6 +80,11 @@ def files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
+@cache
+def everything(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted(folder.rglob("*")))
+
+
 def problems(row: str, root: Path) -> list[str]:
     """What a row names and is not there: a path, a file next to another, a function."""
     found: list[str] = []
@@ -95,7 +100,11 @@ def problems(row: str, root: Path) -> list[str]:
             folder = path.parent if path.is_file() else path
             sources += files(path)
         elif re.fullmatch(r"(?:\w+/)*\w+\.(?:py|c|yaml)|(?:\w+/)+", text):
-            near = [folder / text] if after and folder is not None else sorted((root / "probe").rglob(text.rstrip("/")))
+            near = (
+                [folder / text]
+                if after and folder is not None
+                else [path for path in everything(root / "probe") if path.match(text.rstrip("/"))]
+            )
             if not near or not near[0].exists():
                 found.append(f"no file {text}{after}")
                 continue

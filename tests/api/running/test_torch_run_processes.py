@@ -17,8 +17,8 @@ from probe.api.cli import main
 from probe.common.dump import processes
 from probe.common.log import reset
 
-# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
-pytestmark = pytest.mark.sampled(least=1, each=False)
+# Each starts programs: some are drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=7, each=False, group="processes of programs")
 
 TRAIN = (
     PRELUDE

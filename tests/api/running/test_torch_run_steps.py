@@ -11,8 +11,8 @@ from torch_step_programs import PROGRAMS
 
 from probe.backends.torch import internals
 
-# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
-pytestmark = pytest.mark.sampled(least=1, each=False)
+# Each starts programs: some are drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=8, each=False, group="steps of programs")
 
 
 @pytest.mark.sampled(least=8, each=False)

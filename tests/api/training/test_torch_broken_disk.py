@@ -15,8 +15,8 @@ from trainings import write_config
 
 from probe.api.cli import main
 
-# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
-pytestmark = pytest.mark.sampled(least=1, each=False)
+# Each starts programs: some are drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=7, each=False, group="broken disks")
 
 TRAINING = """
 import ctypes, os, resource, shutil, sys, torch
