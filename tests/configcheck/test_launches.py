@@ -123,3 +123,40 @@ def test_the_workbook_and_the_folders_of_msprobe_come_by_default(
     assert "result.xlsx is not written: openpyxl is needed" in capsys.readouterr().out
     assert not (out / "bench" / "random" / "rank0.json").exists() and (out / "bench" / "mine.txt").exists()
     assert cli.main(["config_check", "-c", *packs, "-o", str(tmp_path / "o2"), "--xlsx"]) == 2
+
+
+def rows(folder: Path, golden: dict[str, str], target: dict[str, str]) -> list[dict[str, Any]]:
+    """The differing hyper-parameters of two launches, by their files."""
+    found: list[dict[str, Any]] = answer(Pair("", golden, target, ""), folder)["checks"]["hyperparameters"]["rows"]
+    return found
+
+
+def test_an_option_counts_and_the_file_that_it_overrides_is_a_warning(tmp_path: Path) -> None:
+    def launch(file: str, option: str, count: int) -> dict[str, str]:
+        command = f"accelerate launch --config_file {file} {option} t.py"
+        return {"run.sh": command, file: f"num_processes: {count}\n"}
+
+    other = launch("w8.yaml", "", 8)
+    found = rows(tmp_path / "same", launch("w4.yaml", "--num_processes 8", 4), other)
+    assert [(row["level"], row["golden"], row["target"]) for row in found if "num_processes" in row["name"]] == [
+        ("warning", 4, 8)
+    ]
+    found = rows(tmp_path / "fewer", launch("w8.yaml", "--num_processes 2", 8), other)
+    assert [(row["level"], row["golden"], row["target"]) for row in found if "num_processes" in row["name"]] == [
+        ("error", "2", 8)
+    ]
+
+
+def test_a_value_of_one_of_several_branches_and_many_settings_of_one_name(tmp_path: Path) -> None:
+    script = 'if [ -n "$1" ]; then L=1e-3; else L={}; fi\npython t.py --lr $L\n'
+    (row,) = rows(tmp_path / "branch", {"a.sh": script.format("1e-4")}, {"a.sh": script.format("2e-4")})
+    assert (row["golden"], row["target"]) == ("1e-4", "2e-4") and "learning rate" in row["why"]
+    many = [json.dumps({f"{side}{index}": {"weight": f"{side}{index}"} for index in range(1000)}) for side in "ab"]
+    assert len(rows(tmp_path / "many", {"m.json": many[0]}, {"m.json": many[1]})) == 1000
+    # Devices that are no numbers are counted.
+    found = rows(
+        tmp_path / "odd",
+        {"a.sh": "deepspeed --include localhost:0-3@other:²-³ t.py"},
+        {"a.sh": "torchrun --nproc_per_node 5 t.py"},
+    )
+    assert found == []

@@ -35,24 +35,23 @@ def test_the_dictionary_is_read_without_prefixes_and_secrets(tmp_path: Path) -> 
     }
 
 
-def test_a_log_that_ends_early_names_the_line(tmp_path: Path) -> None:
-    text = "\n".join(DICTIONARY.splitlines()[:2])
-    with pytest.raises(MsprobeException, match="begins in line 2 does not end; the log is cut off at line 3"):
-        read_log(log(tmp_path / "a.log", text), VERL)
-
-
-@pytest.mark.parametrize("kind", [VERL, SLIME])
-def test_a_log_without_a_configuration_is_one_sentence(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(MsprobeException, match=f"has no configuration of {kind}"):
-        read_log(log(tmp_path / "a.log", "nothing\n"), kind)
-
-
-def test_nothing_in_a_log_is_executed(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    text = f"{{'actor_rollout_ref': __import__('os').system('touch {mark}')}}\n"
-    with pytest.raises(MsprobeException, match="no dictionary of plain values"):
-        read_log(log(tmp_path / "a.log", text), VERL)
-    assert not mark.exists()
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (VERL, "\n".join(DICTIONARY.splitlines()[:2]), "begins in line 2 does not end; the log is cut off at line 3"),
+        (VERL, "nothing\n", f"has no configuration of {VERL}"),
+        (SLIME, "nothing\n", f"has no configuration of {SLIME}"),
+        # Nothing is executed.
+        (VERL, "{'actor_rollout_ref': __import__('os').system('touch mark')}\n", "no dictionary of plain values"),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, kind: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MsprobeException, match=message):
+        read_log(log(tmp_path / "a.log", text), kind)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.log"]
 
 
 def test_arguments_of_slime_in_both_forms(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,31 +74,31 @@ def test_a_bomb_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "is not a pack"), (b"PK\x03\x04", "is not a pack"), (None, "does not exist")],
+    ("members", "message"),
+    [
+        (b"", "is not a pack"),
+        (b"PK\x03\x04", "is not a pack"),
+        (None, "does not exist"),
+        ({"env": b"{"}, "'env' is not valid JSON"),
+        ({"env": b"[]"}, "'env' is a list"),
+        ({MANIFEST: b'{"schema": 99}', "env": b"{}"}, r'"schema" of manifest\.json is 99; allowed: 1'),
+        *(
+            ({MANIFEST: b'{"schema": 1, "members": %b}' % listed, "env": b"{}"}, r'"members" .* a list of names')
+            for listed in (b"5", b"[[]]", b'{"env": 1}', b"null")
+        ),
+    ],
 )
-def test_what_is_no_pack_is_one_sentence(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_what_is_no_pack_or_damaged_is_one_sentence(tmp_path: Path, members: Any, message: str) -> None:
     path = tmp_path / "a.zip"
-    if content is not None:
-        path.write_bytes(content)
+    if isinstance(members, dict):
+        archive(path, *members.items())
+    elif members is not None:
+        path.write_bytes(members)
     with pytest.raises(MsprobeException, match=message):
         read_pack(str(path))
 
 
-def test_damaged_members_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(MsprobeException, match="member 'env' is not valid JSON"):
-        read_pack(archive(tmp_path / "a.zip", ("env", b"{")))
-    with pytest.raises(MsprobeException, match="member 'env' is a list"):
-        read_pack(archive(tmp_path / "b.zip", ("env", b"[]")))
-    with pytest.raises(MsprobeException, match=r'"schema" of manifest\.json is 99; allowed: 1'):
-        read_pack(archive(tmp_path / "c.zip", (MANIFEST, b'{"schema": 99}'), ("env", b"{}")))
-    for listed in (b"5", b"true", b"[[]]", b'{"env": 1}', b"null"):
-        with pytest.raises(MsprobeException, match=r'"members" of manifest\.json is .*; allowed: a list of names'):
-            path = tmp_path / f"{len(listed)}.zip"
-            read_pack(archive(path, (MANIFEST, b'{"schema": 1, "members": %b}' % listed), ("env", b"{}")))
-
-
-@pytest.mark.parametrize("depth", [110, 300, 900, 50_000])
+@pytest.mark.parametrize("depth", [110, 900, 50_000])
 @pytest.mark.parametrize("name", ["environment.json", "settings/x.json", "hyperparameters/hyperparameters_static.json"])
 @pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"a": ', "}")])
 def test_a_member_that_is_nested_deeply_is_one_sentence(
@@ -112,17 +113,6 @@ def test_a_number_of_thousands_of_digits_in_the_name_of_a_member_is_no_rank(tmp_
     names = [f"weights/step0/rank{'9' * 5000}/weight.json", f"random/rank{'1' * 4301}.json"]
     found = read_pack(archive(tmp_path / "a.zip", ("env", b"{}"), *((name, b"{}") for name in names)))
     assert not found.weights and not found.random
-
-
-def test_members_that_the_manifest_does_not_list_are_ignored_with_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(tmp_path / "a.zip")
-    write_pack(path, {"env": b"{}"}, ["env"], 0)
-    with zipfile.ZipFile(path, "a") as written:
-        written.writestr("pip", "torch=1.0")
-    assert read_pack(path).pip is None
-    assert "'pip' is not in manifest.json and is ignored" in capsys.readouterr().err
 
 
 def test_a_pack_has_a_manifest_and_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
@@ -163,7 +153,7 @@ while True:
 
 def test_killed_while_packing_leaves_a_whole_pack_or_none(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
@@ -178,11 +168,13 @@ def test_killed_while_packing_leaves_a_whole_pack_or_none(tmp_path: Path) -> Non
 def test_any_number_of_unknown_members_is_one_line_and_none_of_them_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    members = [(f"unknown/{number}", b"x") for number in range(2_000)]
-    path = archive(tmp_path / "a.zip", ("env", b"{}"), *members)
-    assert read_pack(path).env == {}
-    assert capsys.readouterr().err.count("\n") == 1
-    read_pack(path)
-    assert "'unknown/0' and 1999 others are no member of a pack and are ignored" in capsys.readouterr().err
-    ignored: list[str] = []
-    assert list(read_members(path, ignored)) == ["env"] and len(ignored) == 2_000
+    path = archive(tmp_path / "a.zip", ("env", b"{}"), *((f"unknown/{number}", b"x") for number in range(2_000)))
+    assert read_pack(path).env == {} and list(read_members(path, [])) == ["env"]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "'unknown/0' and 1999 others" in said
+    # Nor are members that the manifest does not list.
+    listed = str(tmp_path / "b.zip")
+    write_pack(listed, {"env": b"{}"}, ["env"], 0)
+    with zipfile.ZipFile(listed, "a") as written:
+        written.writestr("pip", "torch=1.0")
+    assert read_pack(listed).pip is None and "'pip' is not in manifest.json" in capsys.readouterr().err

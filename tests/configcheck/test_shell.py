@@ -164,19 +164,13 @@ def test_what_a_script_says_is_followed(text: str, launches: list[dict[str, obje
     assert found.notes == []
 
 
-@pytest.mark.parametrize("text", [
-    "for f in *.txt; do python t.py --data $f; done",
-    "while read x; do python t.py --lr $x; done < list",
-    "for ((i = 0; i < 3; i++)); do python t.py --seed $i; done",
-    "for x in $(seq 1 4); do python t.py --lr $x; done",
-    "for x in {1..4}; do python t.py --lr $x; done",
-    "for x in $(cat list); do python t.py --lr $x; done",
+@pytest.mark.parametrize("loop", [
+    "for x in *.txt", "while read x", "for ((x = 0; x < 3; x++))", "for x in $(seq 1 4)", "for x in {1..4}",
 ])  # fmt: skip
-def test_a_loop_that_cannot_be_followed_is_one_sentence(text: str) -> None:
-    found = read_script(text)
-    assert len(found.launches) == 1
+def test_a_loop_that_cannot_be_followed_is_one_sentence(loop: str) -> None:
+    found = read_script(f"{loop}; do python t.py --lr $x; done")
     (note,) = found.notes
-    assert "loop" in note and "is not followed" in note
+    assert len(found.launches) == 1 and "loop" in note and "is not followed" in note
 
 
 def test_a_settings_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
@@ -208,7 +202,7 @@ def test_a_script_with_many_turns_ends() -> None:
 
 def test_a_script_that_is_nested_without_end_is_one_sentence(tmp_path: Path) -> None:
     script = tmp_path / "x.sh"
-    for text in ('"$(' * 3000, "${x:-" * 3000):
+    for text in ('"$(' * 1000, "${x:-" * 1000):
         script.write_text(text)
         with pytest.raises(MsprobeException, match="nested too deeply"):
             read_settings(str(script))

@@ -67,27 +67,6 @@ for step in range(3):
     finetuning.step()
     finetuning.zero_grad()
 """),
-    "pretrain, train a head, finetune all, all optimizers kept": (7, """
-body, old, head = network(), nn.Linear(4, 8), nn.Linear(4, 2)
-pretraining = torch.optim.SGD([*body.parameters(), *old.parameters()], 0.1)
-for step in range(2):
-    old(body(torch.randn(5, 8))).pow(2).mean().backward()
-    pretraining.step()
-    pretraining.zero_grad()
-model = nn.Sequential(body, head)
-body.requires_grad_(False)
-of_head = torch.optim.SGD(head.parameters(), 0.1)
-for step in range(2):
-    model(torch.randn(5, 8)).pow(2).mean().backward()
-    of_head.step()
-    of_head.zero_grad()
-body.requires_grad_(True)
-of_all = torch.optim.SGD(model.parameters(), 0.1)
-for step in range(3):
-    model(torch.randn(5, 8)).pow(2).mean().backward()
-    of_all.step()
-    of_all.zero_grad()
-"""),
     "another optimizer in every third iteration": (6, """
 one, two = network(), network()
 first, second = torch.optim.SGD(one.parameters(), 0.1), torch.optim.Adam(two.parameters())
@@ -143,18 +122,6 @@ for step in range(4):
     of_G.step()
     G.zero_grad()
     D.zero_grad()
-"""),
-    "GAN, the generator first": (4, """
-G, D = network(4), network(4)
-of_G, of_D = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
-for step in range(4):
-    of_G.zero_grad()
-    D(G(torch.randn(5, 4))).sum().backward()
-    of_G.step()
-    of_D.zero_grad(set_to_none=False)
-    fake = G(torch.randn(5, 4)).detach()
-    (D(torch.randn(5, 4)) - D(fake)).sum().backward()
-    of_D.step()
 """),
     "GAN, whose other half is frozen": (4, """
 G, D = network(4), network(4)
@@ -217,22 +184,6 @@ for step in range(3):
     (-D(G(torch.randn(5, 4)))).mean().backward()
     of_G.step()
 """),
-    "CycleGAN, two pairs and three optimizers": (2, """
-import itertools
-GA, GB, DA, DB = (network(4) for _ in range(4))
-of_G = torch.optim.Adam(itertools.chain(GA.parameters(), GB.parameters()))
-of_DA, of_DB = torch.optim.Adam(DA.parameters()), torch.optim.Adam(DB.parameters())
-for step in range(2):
-    a, b = torch.randn(5, 4), torch.randn(5, 4)
-    of_G.zero_grad()
-    fake_b, fake_a = GA(a), GB(b)
-    (DA(fake_a) + DB(fake_b) + GB(fake_b) + GA(fake_a)).mean().backward()
-    of_G.step()
-    for D, optimizer, real, fake in ((DA, of_DA, a, fake_a), (DB, of_DB, b, fake_b)):
-        optimizer.zero_grad()
-        (D(real) - D(fake.detach())).mean().backward()
-        optimizer.step()
-"""),
     "actor and critic, both losses first": (4, """
 actor, critic = network(), network()
 of_actor, of_critic = torch.optim.Adam(actor.parameters()), torch.optim.Adam(critic.parameters())
@@ -246,26 +197,6 @@ for step in range(4):
     of_actor.zero_grad(), of_critic.zero_grad()
     actor_loss.backward(), critic_loss.backward()
     of_actor.step(), of_critic.step()
-"""),
-    "DDPG, targets by moving averages": (4, """
-import copy
-actor, critic = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(5, 1))
-targets = copy.deepcopy(actor), copy.deepcopy(critic)
-of_actor, of_critic = torch.optim.Adam(actor.parameters()), torch.optim.Adam(critic.parameters())
-for step in range(4):
-    state, action, after = torch.randn(6, 3), torch.randn(6, 2), torch.randn(6, 3)
-    with torch.no_grad():
-        target = 1 + 0.9 * targets[1](torch.cat([after, targets[0](after)], 1))
-    of_critic.zero_grad()
-    (critic(torch.cat([state, action], 1)) - target).pow(2).mean().backward()
-    of_critic.step()
-    of_actor.zero_grad()
-    (-critic(torch.cat([state, actor(state)], 1))).mean().backward()
-    of_actor.step()
-    with torch.no_grad():
-        for net, target in zip((actor, critic), targets):
-            for of_net, of_target in zip(net.parameters(), target.parameters()):
-                of_target.lerp_(of_net, 0.1)
 """),
     "TD3, the actor every other time": (6, """
 actor, critic = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(5, 1))
@@ -308,17 +239,6 @@ for step in range(6):
     decoder(encoder(torch.randn(5, 8))).pow(2).mean().backward()
     optimizers[(step + 1) % 2].step()
 """),
-    "two optimizers of one model, one every fourth time": (8, """
-net = network()
-often, seldom = torch.optim.SGD(net[0].parameters(), 0.1), torch.optim.SGD(net[2].parameters(), 0.1)
-for step in range(8):
-    net(torch.randn(5, 8)).pow(2).mean().backward()
-    often.step()
-    often.zero_grad()
-    if step % 4 == 3:
-        seldom.step()
-        seldom.zero_grad()
-"""),
     "two optimizers of one model, in one step": (4, """
 net = network()
 matrices = torch.optim.SGD([p for p in net.parameters() if p.dim() == 2], 0.1, momentum=0.9)
@@ -347,16 +267,6 @@ for step in range(6):
     of_heads[step % 2].step()
     model.zero_grad()
 """),
-    "four micro-batches": (3, """
-net = network()
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-for number in range(12):
-    (net(torch.randn(5, 8)).sum() / 4).backward()
-    if number % 4 == 3:
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-"""),
     "LBFGS, while another optimizer is kept": (3, """
 net, other = network(), network()
 old = torch.optim.SGD(other.parameters(), 0.1)
@@ -372,14 +282,6 @@ def closure():
 
 for step in range(2):
     optimizer.step(closure)
-"""),
-    "three models, one optimizer": (3, """
-image, text, joint = network(), network(4), nn.Linear(8, 2)
-optimizer = torch.optim.Adam([*image.parameters(), *text.parameters(), *joint.parameters()])
-for step in range(3):
-    joint(torch.cat([image(torch.randn(5, 8)), text(torch.randn(5, 4))], 1)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
 """),
     "a teacher that was trained before and is kept": (7, """
 teacher, student = network(), network()
@@ -425,14 +327,6 @@ for epoch in range(3):
     for step in range(2):
         net(torch.randn(5, 8)).sum().backward()
         kept[-1].step()
-"""),
-    "a sparse embedding with its own optimizer": (4, """
-words, net = nn.Sequential(nn.Embedding(10, 8, sparse=True)), network()
-sparse, dense = torch.optim.SparseAdam(words.parameters()), torch.optim.Adam(net.parameters())
-for step in range(4):
-    sparse.zero_grad(), dense.zero_grad()
-    net(words(torch.randint(0, 10, (5,)))).sum().backward()
-    sparse.step(), dense.step()
 """),
     "two optimizers, one scaler, gradients that are not finite": (3, """
 net, other = network(), network()
@@ -605,16 +499,6 @@ for step in range(3):
     D(checkpoint(G, torch.randn(5, 4), use_reentrant=False)).sum().backward()
     of_G.step()
 """),
-    "a forgotten train() behind each evaluation": (4, """
-net = network()
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-for step in range(4):
-    optimizer.zero_grad()
-    net(torch.randn(5, 8)).sum().backward()
-    optimizer.step()
-    with torch.no_grad():
-        net.eval()(torch.randn(2, 8))
-"""),
     "a forgotten train(), and another loop that trains on": (5, """
 net = network()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -681,12 +565,6 @@ for step in range(3):
     optimizer.zero_grad()
     net(torch.randn(5, 8)).sum().backward()
     optimizer.step()
-"""),
-    "inference alone": (4, """
-net = network().eval()
-with torch.inference_mode():
-    for _ in range(4):
-        net(torch.randn(2, 8))
 """),
     "inference that records gradients nobody asks for": (4, """
 net = network()

@@ -1,4 +1,4 @@
-"""The command line: help, version, and what the exit statuses mean. No framework is needed for any of it."""
+"""The command line: help, version, misspelled words, and ``msprobe recover``. No framework is needed for any of it."""
 
 from __future__ import annotations
 
@@ -7,84 +7,67 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import msprobe
+from made_dumps import write_journal
 
 import probe
 from probe.api import cli
-from probe.common.dump.journal import REPLACE, Header, JournalWriter
 from probe.common.dump.layout import JOURNAL_FILE
 
 WHOLE = json.dumps({"task": "statistics", "level": "mix", "framework": "pytorch", "data": {}})
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return msprobe(*arguments, COLUMNS="120")
-
-
-def journal(folder: Path, names: list[str]) -> Path:
-    folder.mkdir(parents=True)
-    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
-    for n, name in enumerate(names):
-        writer.record(name, n, -1, None, n, REPLACE, {"output": [None]})
-    writer.close()
-    return folder / JOURNAL_FILE
-
-
-def names(folder: Path) -> list[str]:
-    return list(json.loads((folder / "dump.json").read_text())["data"])
-
-
-def test_help_names_the_commands_and_an_example() -> None:
-    done = command("--help")
+def test_help_names_the_commands_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    done = msprobe("--help", COLUMNS="120")
     assert done.returncode == 0 and done.stderr == ""
-    for part in ("usage: msprobe", "recover", "Make dump.json", "msprobe recover ./run_a"):
-        assert part in done.stdout
-    assert command().stdout == done.stdout, "that is what one gets who does not know what to give"
-    assert command().returncode == 0
-    done = command("recover", "--help")
-    assert done.returncode == 0 and "DIR" in done.stdout and "--remove" in done.stdout
-    assert "A journal is kept, so that nothing is lost" in " ".join(done.stdout.split())
+    assert all(part in done.stdout for part in ("usage: msprobe", "recover", "msprobe recover ./run_a"))
+    assert msprobe(COLUMNS="120").stdout == done.stdout, "that is what one gets who does not know what to give"
+    for arguments, parts in ((["recover", "--help"], ("DIR", "--remove")), (["--version"], (probe.__version__,))):
+        with pytest.raises(SystemExit, match=r"^0$"):
+            cli.main(arguments)
+        out = capsys.readouterr().out
+        assert all(part in out for part in parts)
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["compre", "a", "b"], '"compre" is not a command; did you mean "compare"? The commands are run, show,'),
+        (["compre", "a", "b"], '"compre" is not a command; did you mean "compare"?'),
         (["zzz"], '"zzz" is not a command. The commands are run, show,'),
-        (["show", "x", "--moduel=y"], 'unrecognized arguments: --moduel=y; did you mean "--module"? See msprobe show'),
-        (["compare", "a", "b", "--rank_", "2"], 'unrecognized arguments: --rank_ 2; did you mean "--rank_size"? See'),
+        (["show", "x", "--moduel=y"], '--moduel=y; did you mean "--module"?'),
+        (["compare", "a", "b", "--rank_", "2"], '--rank_ 2; did you mean "--rank_size"?'),
         (["acc_check", "-api", "x"], "are required: -api_info"),
-        (["show", "x", "y"], "unrecognized arguments: y. See msprobe show --help."),
-        (["compare", "a"], "1 path was given; give two"),
-        (["compare"], "two runs are missing; give two paths, or -tp and -gp, or --last"),
+        (["show", "x", "y"], "unrecognized arguments: y"),
+        (["recover"], "DIR"),
+        (["--no-such-option"], "--no-such-option"),
+        (["compare", "a"], "1 path was given"),
+        (["compare"], "two runs are missing"),
         (["compare", "-tp", "a"], "-gp/--golden_path is missing"),
-        (["compare", "a", "b", "-gp", "c"], "paths and -gp were given; name the two runs in one way"),
-        (["compare", "--last", "-tp", "a"], "--last and -tp were given; name the two runs in one way"),
+        (["compare", "a", "b", "-gp", "c"], "paths and -gp were given"),
+        (["compare", "--last", "-tp", "a"], "--last and -tp were given"),
     ],
 )
-def test_what_is_misspelled_is_said_with_what_was_meant(
+def test_what_is_misspelled_or_missing_is_one_line_with_what_was_meant(
     arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
-    assert hint in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert hint in said.err and said.out == "" and re.fullmatch(r"msprobe[ \w]*: .*\n", said.err)
 
 
-def test_a_shell_completes_commands_and_flags() -> None:
+def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("shtab")
-    done = command("completion", "bash")
-    script = f"{done.stdout}\nCOMP_WORDS=(msprobe $WORDS); COMP_CWORD=$AT; _shtab_msprobe; echo ${{COMPREPLY[@]}}"
-    for words, at, completed in (("comp", 1, "compare completion"), ("compare --las", 2, "--last")):
+    assert cli.main(["completion", "bash"]) == 0
+    call = "COMP_WORDS=(msprobe $WORDS); COMP_CWORD=$AT; _shtab_msprobe; echo ${COMPREPLY[@]}"
+    script = f"{capsys.readouterr().out}\n{call}"
+    for words, at, completed in (("comp", "1", "compare completion"), ("compare --las", "2", "--last")):
         given = subprocess.run(
-            ["bash", "-c", script], env={"WORDS": words, "AT": str(at)}, capture_output=True, text=True, check=True
+            ["bash", "-c", script], env={"WORDS": words, "AT": at}, capture_output=True, text=True, check=True
         )
         assert given.stdout.split() == completed.split()
-
-
-def test_version_is_that_of_the_package() -> None:
-    done = command("--version")
-    assert (done.returncode, done.stdout.strip()) == (0, f"msprobe {probe.__version__}")
 
 
 def test_the_installed_command_is_this_one() -> None:
@@ -96,124 +79,114 @@ def test_the_installed_command_is_this_one() -> None:
     assert entry.name == "msprobe" and entry.load() is cli.main
 
 
-@pytest.mark.parametrize("arguments", [["dance"], ["recover"], ["recover", "a", "b"], ["--no-such-option"]])
-def test_wrong_usage_is_status_2_and_says_how_to_use_it(arguments: list[str]) -> None:
-    done = command(*arguments)
-    assert done.returncode == 2 and done.stdout == ""
-    assert re.fullmatch(r"msprobe[ \w]*: .*\. See msprobe[ \w]* --help\.\n", done.stderr)
-    if arguments == ["dance"]:
-        assert '"dance"' in done.stderr and "recover" in done.stderr
+# --- recover
 
 
-def test_recover_makes_files_and_says_what_it_made(tmp_path: Path) -> None:
-    for rank in range(2):
-        journal(tmp_path / "step0" / f"rank{rank}", ["Torch.relu.0.forward", "Torch.relu.1.forward"][: rank + 1])
-    done = command("recover", str(tmp_path))
-    assert done.returncode == 0 and done.stderr == ""
-    assert done.stdout.splitlines() == [
-        f"{tmp_path / 'step0' / 'rank0'}: 1 records in dump.json",
-        f"{tmp_path / 'step0' / 'rank1'}: 2 records in dump.json",
-    ]
-    assert names(tmp_path / "step0" / "rank1") == ["Torch.relu.0.forward", "Torch.relu.1.forward"]
-    assert (tmp_path / "step0" / "rank0" / JOURNAL_FILE).exists()
+def journal(folder: Path, count: int = 1) -> Path:
+    return write_journal(folder, {f"Torch.relu.{number}.forward": {"output": [None]} for number in range(count)})
 
 
-def test_recover_says_where_a_journal_was_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = journal(tmp_path / "rank0", ["a.0.forward"])
-    whole = path.stat().st_size
-    path.write_bytes(path.read_bytes() + b"\x09\0\0\0")
-    assert cli.main(["recover", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == (
-        f"{tmp_path / 'rank0'}: 1 records in dump.json; the last record was cut off at byte {whole} and is lost\n"
-    )
+def names(folder: Path) -> list[str]:
+    return list(json.loads((folder / "dump.json").read_text())["data"])
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"task": "statistics", "data": {"Torch.a'])
-def test_recover_calls_no_damaged_dump_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
-    folder = tmp_path / "step0" / "rank0"
-    folder.mkdir(parents=True)
-    (folder / "dump.json").write_text(content)
-    assert cli.main(["recover", str(tmp_path)]) == 2
-    printed = capsys.readouterr()
-    assert "There is no journal to make it from." in printed.err and "nothing to recover" not in printed.out
-    assert (folder / "dump.json").read_text() == content
+@pytest.fixture
+def recover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Recover a folder, the one of the test by default; the status and what was said."""
+
+    def run(*options: str, folder: Path = tmp_path) -> tuple[int, str, str]:
+        status = cli.main(["recover", *options, str(folder)])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
 
 
-def test_recover_says_what_is_lost_behind_a_damaged_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = journal(tmp_path / "rank1", ["a.0.forward"]).stat().st_size
-    path = journal(tmp_path / "rank0", ["a.0.forward", *(f"b.{n}.forward" for n in range(100))])
+@pytest.mark.parametrize("options", [[], ["--remove"]])
+def test_recover_makes_files_and_says_what_it_made(tmp_path: Path, recover: Any, options: list[str]) -> None:
+    paths = [journal(tmp_path / "step0" / f"rank{rank}", rank + 1) for rank in range(2)]
+    status, out, err = recover(*options)
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [f"{path.parent}: {rank + 1} records in dump.json" for rank, path in enumerate(paths)]
+    assert names(paths[1].parent) == ["Torch.relu.0.forward", "Torch.relu.1.forward"]
+    assert [path.exists() for path in paths] == [not options] * 2
+
+
+@pytest.mark.parametrize(("kept", "said"), [("cut", "cut off"), ("damaged", "is damaged")])
+def test_recover_says_what_is_lost(tmp_path: Path, recover: Any, kept: str, said: str) -> None:
+    whole = journal(tmp_path / "whole").stat().st_size
+    path = journal(tmp_path / "rank0", 1 if kept == "cut" else 100)
     data = bytearray(path.read_bytes())
-    data[whole + 10] ^= 1
+    if kept == "cut":
+        data += b"\x09\0\0\0"
+    else:
+        data[whole + 10] ^= 1
     path.write_bytes(bytes(data))
-    assert cli.main(["recover", str(tmp_path / "rank0")]) == 0
-    assert capsys.readouterr().out == (
-        f"{tmp_path / 'rank0'}: 1 records in dump.json; the journal is damaged at byte {whole}; what follows, "
-        f"{(len(data) - whole) / 1024:.0f} KiB, is lost\n"
-    )
-    assert names(tmp_path / "rank0") == ["a.0.forward"]
+    status, out, _ = recover(folder=path.parent)
+    assert status == 0 and "1 records in dump.json" in out and said in out and f"at byte {whole}" in out
+    if kept == "damaged":
+        assert f"{(len(data) - whole) / 1024:.0f} KiB" in out
+    assert names(path.parent) == ["Torch.relu.0.forward"]
 
 
-def test_recover_can_remove_the_journals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = journal(tmp_path / "rank0", ["a.0.forward"])
-    assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
-    assert not path.exists() and names(tmp_path / "rank0") == ["a.0.forward"]
-
-
-@pytest.mark.parametrize("name", ["dump.json", "debug.json"])
-def test_a_dump_that_is_whole_has_nothing_to_recover_and_that_is_no_failure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+@pytest.mark.parametrize(
+    ("name", "content", "status"),
+    [
+        ("dump.json", WHOLE, 0),
+        ("debug.json", WHOLE, 0),
+        ("dump.json", "", 2),
+        ("dump.json", "[1]", 2),
+        ("dump.json", '{"task": "statistics", "data": {"Torch.a', 2),
+        ("", "", 2),
+    ],
+)
+def test_a_whole_dump_has_nothing_to_recover_and_a_damaged_or_missing_one_is_trouble(
+    tmp_path: Path, recover: Any, name: str, content: str, status: int
 ) -> None:
     path = tmp_path / "step0" / "rank0" / name
     path.parent.mkdir(parents=True)
-    path.write_text(WHOLE)
-    assert cli.main(["recover", str(tmp_path)]) == 0
-    said = capsys.readouterr()
-    assert said.err == "" and said.out.startswith(f"{tmp_path}: nothing to recover: ") and said.out.count("\n") == 1
-    assert path.read_text() == WHOLE
+    if name:
+        path.write_text(content)
+    done, out, err = recover()
+    assert done == status
+    if status == 0:
+        assert err == "" and out.startswith(f"{tmp_path}: nothing to recover: ") and out.count("\n") == 1
+    else:
+        assert out == "" and str(tmp_path) in err and "journal" in err and err.count("\n") == 1
+    assert not name or path.read_text() == content
 
 
 @pytest.mark.parametrize("beside", ["dump.json", None])
 def test_recover_names_the_journals_that_a_later_run_has_put_aside(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], beside: str | None
+    tmp_path: Path, recover: Any, beside: str | None
 ) -> None:
-    first = journal(tmp_path / "step0" / "rank0", ["a.0.forward"])
+    first = journal(tmp_path / "step0" / "rank0")
     aside = first.rename(first.with_name(f"{JOURNAL_FILE}.1"))
     for no_journal in (f"{JOURNAL_FILE}.2", f"{JOURNAL_FILE}.old"):
         (aside.parent / no_journal).touch()
     (aside.parent / f"{JOURNAL_FILE}.3").mkdir()
     if beside is not None:
         (aside.parent / beside).write_text(WHOLE)
-    assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
-    said = capsys.readouterr()
-    assert said.err == "" and said.out.startswith(f"{aside} belongs to an earlier run; ")
-    assert "nothing to recover" not in said.out and said.out.count("\n") == 1
-    assert aside.exists(), "what is said of it can still be done"
-    # As the line says.
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    aside.rename(elsewhere / JOURNAL_FILE)
-    assert cli.main(["recover", str(elsewhere)]) == 0
-    assert names(elsewhere) == ["a.0.forward"]
+    status, out, err = recover("--remove")
+    assert (status, err) == (0, "") and out.startswith(f"{aside} belongs to an earlier run; ") and out.count("\n") == 1
+    # What is said of it can still be done.
+    (tmp_path / "elsewhere").mkdir()
+    aside.rename(tmp_path / "elsewhere" / JOURNAL_FILE)
+    assert recover(folder=tmp_path / "elsewhere")[0] == 0
+    assert names(tmp_path / "elsewhere") == ["Torch.relu.0.forward"]
 
 
-@pytest.mark.parametrize("content", [b"", b"MSPROBEJ", b"MSPROB", b"{}", b"MSPROBEJ" + b"\xff" * 50])
-def test_one_broken_journal_keeps_no_other_from_being_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+@pytest.mark.parametrize("content", [b"", b"MSPROBEJ", b"MSPROB", b"{}", b"MSPROBEJ" + b"\xff" * 50, None])
+def test_one_journal_that_cannot_be_used_keeps_no_other_from_being_used(
+    tmp_path: Path, recover: Any, content: bytes | None
 ) -> None:
-    for rank in (0, 2):
-        journal(tmp_path / f"rank{rank}", ["a.0.forward"])
-    broken = journal(tmp_path / "rank1", [])
-    broken.write_bytes(content)
-    assert cli.main(["recover", "--remove", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert said.out.count("1 records") == 2 and said.err.count("\n") == 1 and str(broken) in said.err
-    assert names(tmp_path / "rank0") == names(tmp_path / "rank2") == ["a.0.forward"]
-    assert broken.read_bytes() == content, "what cannot be read is not removed"
-
-
-def test_files_that_cannot_be_written_are_one_line_and_no_traceback(tmp_path: Path) -> None:
-    path = journal(tmp_path / "rank0", ["a.0.forward"])
-    (path.parent / "dump.json").mkdir()
-    done = command("recover", "--remove", str(tmp_path))
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
-    assert "dump.json" in done.stderr and path.exists()
+    first, broken, last = (journal(tmp_path / f"rank{rank}") for rank in range(3))
+    if content is None:
+        (broken.parent / "dump.json").mkdir()
+    else:
+        broken.write_bytes(content)
+    left = broken.read_bytes()
+    status, out, err = recover("--remove")
+    assert status == 2 and out.count("1 records") == 2 and err.count("\n") == 1 and str(broken.parent) in err
+    assert names(first.parent) == names(last.parent) == ["Torch.relu.0.forward"]
+    assert broken.read_bytes() == left, "what cannot be used is not removed"

@@ -5,7 +5,6 @@ The table is in ``tests/support/exit_status_cases.py``.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -18,8 +17,6 @@ from exit_statuses import ANSWER_NOTHING, check, own_process
 
 import probe
 from probe.api.cli import COMMANDS, main
-from probe.api.commands.comparing.two_runs import DIVERGENCE, is_failed
-from probe.api.commands.invocation import Invocation
 
 ROOT = Path(probe.__file__).parents[1]
 MERGING = ("--rank_size", "1", "1", "--tp", "1", "1", "--pp", "1", "1")
@@ -39,30 +36,18 @@ def test_the_table_has_every_command_in_every_situation() -> None:
     assert len(impossible) == 10 and all(case.reason for case in impossible)
 
 
+@pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize(("command", "situation"), cases(""))
 def test_the_status_is_that_of_the_table(
     command: str,
     situation: str,
+    as_json: bool,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needs(command)
-    check(command, situation, False, tmp_path, capsys, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("command", "situation"), [case for case in cases("") if case[0] not in ANSWER_NOTHING]
-)  # fmt: skip
-def test_json_has_the_status_and_the_messages_and_is_all_of_standard_output(
-    command: str,
-    situation: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    needs(command)
-    check(command, situation, True, tmp_path, capsys, monkeypatch)
+    check(command, situation, as_json and command not in ANSWER_NOTHING, tmp_path, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("command", ["compare", "graph_visualize"])
@@ -91,12 +76,6 @@ def test_one_pair_of_several_that_cannot_be_read_is_trouble(
     assert "rank1" in err and "left out" in err and err.startswith(f"msprobe {command}: ") and err.count("\n") == 1
     if command != "compare":  # It prints a list.
         assert json.loads(out)["errors"] == [err.removeprefix(f"msprobe {command}: ").rstrip("\n")]
-
-
-def test_where_nothing_was_compared_nothing_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
-    invocation = Invocation("graph_visualize")
-    assert not is_failed([], DIVERGENCE, invocation) and invocation.status(found=False) == 2
-    assert "cannot be told whether the runs diverge: no dump of one has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -193,11 +172,9 @@ def test_with_json_others_print_to_standard_error(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_is_status_130_and_one_line(tmp_path: Path) -> None:
-    arguments = with_metric(tmp_path, INTERRUPTS)
-    for more in ([], ["--json"]):
-        status, out, err = own_process(case_of("compare", "fine"), [*arguments, *more], tmp_path)
-        assert (status, err) == (130, "msprobe compare: interrupted.\n")
-        assert json.loads(out)["status"] == 130 if more else out == ""
+    arguments = [*with_metric(tmp_path, INTERRUPTS), "--json"]
+    status, out, err = own_process(case_of("compare", "fine"), arguments, tmp_path)
+    assert (status, err) == (130, "msprobe compare: interrupted.\n") and json.loads(out)["status"] == 130
 
 
 def test_a_reader_that_leaves_early_ends_it_silently(tmp_path: Path) -> None:
@@ -212,10 +189,9 @@ def test_a_reader_that_leaves_early_ends_it_silently(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
-@pytest.mark.parametrize("more", [[], ["--json"]])
-def test_an_output_that_cannot_be_written_is_trouble(more: list[str], tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_trouble(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
-        call = [sys.executable, "-m", "probe.api.cli", "show", dump(tmp_path / "a"), *more]
+        call = [sys.executable, "-m", "probe.api.cli", "show", dump(tmp_path / "a")]
         done = subprocess.run(call, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("msprobe show: ") and "No space" in done.stderr
@@ -226,13 +202,3 @@ def test_without_a_standard_error_the_status_tells(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     *answer, status = done.stdout.splitlines()
     assert status == "2" and json.loads("\n".join(answer))["status"] == 2
-
-
-def test_a_standard_output_that_the_program_closed_is_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = io.StringIO()
-    closed.close()
-    for output in (closed, None):
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "stdout", output)
-            invocation = Invocation("run")
-            assert (invocation.run(lambda: 0), invocation.problems) == (0, [])

@@ -10,10 +10,8 @@ import pytest
 import runs
 
 from probe.api import cli
-from probe.api.commands.comparing.two_runs import newest_runs
-from probe.common.errors import FileCheckException
 
-PLACES = ("old/step0/rank0", "deep/er/new/step0/rank0", "middle/graph/step0/rank0")
+PLACES = ("old/step0/rank0", "deep/er/new/step0/rank0", "middle/step0/rank0")
 TIMES = (1_000, 3_000, 2_000)
 
 
@@ -26,35 +24,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_runs_are_in_the_order_of_their_last_write(folder: Path) -> None:
-    found = newest_runs(str(folder), 3)
-    assert [os.path.relpath(path, folder) for path in found] == ["deep/er/new", "middle", "old"]
-    (folder / "old/step0/rank0/stack.json").write_text("{}")
-    assert newest_runs(str(folder), 1) == [str(folder / "old")], "any file of a run counts"
-
-
-def test_fewer_runs_than_needed_are_an_error_that_names_them(folder: Path) -> None:
-    with pytest.raises(FileCheckException, match=r"holds 1 run \(.*old\); 2 are needed"):
-        newest_runs(str(folder / "old"), 2)
-    with pytest.raises(FileCheckException, match="holds 0 runs; 2 are needed"):
-        newest_runs(str(folder / "empty"), 2)
+def test_fewer_runs_than_needed_are_an_error_that_names_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for below, holds in (("old", "holds 1 run"), ("empty", "holds 0 runs")):
+        assert cli.main(["compare", "--last", str(folder / below), "-o", str(folder / "out")]) == 2
+        error = capsys.readouterr().err
+        assert holds in error and str(folder / below) in error
 
 
 def test_compare_takes_the_newest_as_the_run_under_test(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = folder.parent / f"{folder.name}_output"
-    assert cli.main(["compare", "--last", str(folder / "deep"), "-o", str(output)]) == 2
-    os.rename(folder / "middle/graph", folder / "deep/before")
-    assert cli.main(["compare", "--last", str(folder / "deep"), "-o", str(output)]) == 0
+    assert cli.main(["compare", "--last", str(folder), "-o", str(output)]) == 0
     said = capsys.readouterr()
-    assert f"{folder}/deep/er/new is compared with {folder}/deep/before" in said.err + said.out
-    (table,) = output.rglob("*.csv")
-    row = runs.rows(table)[0]
-    assert float(row["NPU max"]) == 3_000 and float(row["Bench max"]) == 2_000
+    assert f"{folder}/deep/er/new is compared with {folder}/middle" in said.err + said.out
+    assert sides(output) == (3_000, 2_000)
+    # Any file of a run counts.
+    (folder / "old/step0/rank0/stack.json").write_text("{}")
+    assert cli.main(["compare", "--last", str(folder), "-o", str(output / "again")]) == 0
+    assert sides(output / "again") == (1_000, 3_000)
 
 
-def test_two_paths_stand_for_target_and_golden(folder: Path) -> None:
-    output = folder.parent / f"{folder.name}_output"
-    assert cli.main(["compare", str(folder / "old"), str(folder / "deep/er/new"), "-o", str(output)]) == 0
-    (table,) = output.rglob("*.csv")
+def sides(output: Path) -> tuple[float, float]:
+    """The values of both runs in the table."""
+    (table,) = output.glob("**/*.csv")
     row = runs.rows(table)[0]
-    assert float(row["NPU max"]) == 1_000 and float(row["Bench max"]) == 3_000
+    return float(row["NPU max"]), float(row["Bench max"])

@@ -65,18 +65,3 @@ def test_a_torch_that_is_no_proxy_is_used_itself(monkeypatch: pytest.MonkeyPatch
     assert torch_module() is torch and torch_module("nn.functional") is F
     monkeypatch.setitem(sys.modules, "torch.nn.functional", sys)
     assert proxy_of(torch_module("nn.functional")) is None
-
-
-@pytest.mark.parametrize(
-    ("base", "expected"),
-    [
-        ("Torch.matmul", "core"),
-        ("Functional.linear", "core"),
-        ("Functional.relu", "middle"),
-        ("Tensor.reshape", "low"),
-        ("Distributed.all_reduce", "core"),
-        ("Library.compute", "core"),
-    ],
-)
-def test_a_function_has_the_class_of_torchs_own(base: str, expected: str) -> None:
-    assert api_list.risk_class(base) == expected

@@ -8,11 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from probe.compare import sentences
 from probe.compare.rules import RESULTS
-from probe.compare.sentences import item_words
 from probe.overflow.findings import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -94,14 +90,14 @@ def test_an_error_of_a_command_has_a_value_or_says_what_to_do() -> None:
     assert [each for each in found if not ALLOWED_OR_NEXT.search(each[1])] == []
 
 
-@pytest.mark.parametrize("page", DOCS, ids=name)
-def test_headings_are_a_tree_and_their_links_are_unique(page: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    headings = re.findall(r"^(#+) (.+)$", text, re.MULTILINE)
-    levels = [len(marks) for marks, _ in headings]
-    assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:]))
-    assert [heading for heading, number in Counter(heading for _, heading in headings).items() if number > 1] == []
+def test_headings_are_a_tree_and_their_links_are_unique() -> None:
+    for page in DOCS:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        headings = re.findall(r"^(#+) (.+)$", text, re.MULTILINE)
+        levels = [len(marks) for marks, _ in headings]
+        assert levels[0] == 1 and levels.count(1) == 1, page
+        assert all(after <= before + 1 for before, after in zip(levels, levels[1:])), page
+        assert len({heading for _, heading in headings}) == len(headings), page
 
 
 def test_the_site_lists_every_page() -> None:
@@ -109,41 +105,3 @@ def test_the_site_lists_every_page() -> None:
     assert sorted(listed) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in DOCS)
     index = text_of("docs/index.md")
     assert [page for page in listed if page != "index.md" and f"({page})" not in index] == []
-
-
-SENTENCES = {
-    sentences.other_value("eps", 0.01, 1e-05): "argument eps = 0.01 (golden: 1e-05)",
-    sentences.other_value("input.1", 1.9, 1.0): "argument 1 = 1.9 (golden: 1.0)",
-    sentences.other_value("p", 0.2, 0.1).inside("Functional.dropout.3.forward"):
-        "Functional.dropout.3.forward: argument p = 0.2 (golden: 0.1)",
-    sentences.other_dtype("input.0", "bfloat16", "float32"): "input 0 has dtype bfloat16 (golden: float32)",
-    sentences.other_shape("output.0", "[4]", "[3]"): "output 0 has shape [4] (golden: [3])",
-    sentences.on_one_side("approximate", "tanh", "target"): "argument approximate = tanh in the target only",
-    sentences.on_one_side("input.1", sentences.THERE, "golden run"): "input 1 is in the golden run only",
-    sentences.other_setting("beta1", "0.8", "0.9", "w"): "beta1 = 0.8 (golden: 0.9), for parameter w",
-    sentences.beyond_inputs("output.0", "1.4e-02", "0", "1.6e-06"):
-        "output 0 has a relative error of 1.4e-02; expected at most 1.6e-06 (identical inputs)",
-    sentences.beyond_inputs("output.0", "3.6e-05", "4.0e-09", "1.6e-06"):
-        "output 0 has a relative error of 3.6e-05; expected at most 1.6e-06 (inputs have a relative error of 4.0e-09)",
-    sentences.beyond_peers("output.0", "3e-02", "9e-03", 12):
-        "output 0 has a relative error of 3e-02; expected at most 9e-03 (from 12 similar calls and the inputs)",
-    sentences.beyond_recorded("input.0", "1.3e+00", "7.2e-07"):
-        "input 0 already has a relative error of 1.3e+00; the calls before it explain at most 7.2e-07",
-    sentences.beyond_recorded("input.0", "2e-03", "7e-07", "A.0.forward"):
-        "input 0 already has a relative error of 2e-03, where it calls A.0.forward; the calls before it explain at "
-        "most 7e-07",
-    sentences.beyond_recorded("parameter w", "all"):
-        "parameter w already has a relative error of 1.0 (all of its norm)",
-    sentences.not_finite("output.0", "a NaN in the target only", sentences.NOT_FROM_INPUTS):
-        "output 0 has a NaN in the target only; the inputs have none",
-    sentences.Sentence("only the target makes this call"): "only the target makes this call",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("sentence", SENTENCES, ids=lambda sentence: sentence.text)
-def test_a_sentence_of_the_search_is_shown_with_labels(sentence: sentences.Sentence) -> None:
-    assert sentence.shown == SENTENCES[sentence]
-
-
-def test_an_item_has_no_dots_before_its_index() -> None:
-    assert item_words("output.0.1") == "output 0.1" and item_words("layers.1.weight") == "layers.1.weight"

@@ -31,7 +31,7 @@ from torch.nn.functional import dropout as dropout_imported_before  # noqa: E402
 
 import probe  # noqa: E402
 from probe.backends.msadapter import seeding  # noqa: E402
-from probe.backends.msadapter.random_calls import random_calls, rank  # noqa: E402
+from probe.backends.msadapter.random_calls import random_calls  # noqa: E402
 from probe.backends.shared.randomness.recorder import numpy_calls, python_calls  # noqa: E402
 
 VARIABLES = ("PYTHONHASHSEED", "HCCL_DETERMINISTIC")
@@ -67,36 +67,30 @@ def python(code: str, **variables: str) -> Any:
     return json.loads(done.stdout.split("ANSWER", 1)[1])
 
 
-@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
-def test_every_generator_starts_from_the_seed() -> None:
+def test_seeds_and_the_deterministic_mode() -> None:
+    """Generators start from the seed, dropout drops until it is removed, and fixed values are the first after it."""
     told = python("""
-seed_all(seed=99); first = draw()
-seed_all(seed=99); again = draw()
-seed_all(seed=100); other = draw()
-answer([first, again, other, ms.get_seed(), int(torch.initial_seed()), os.environ["PYTHONHASHSEED"]])
-""")
-    first, again, other, *seeds = told
-    assert first == again
-    assert first[:2] == [random.Random(99).random(), np.random.RandomState(99).rand(2).tolist()]
-    assert all(ours != theirs for ours, theirs in zip(first, other))
-    assert seeds == [100, 100, "100"]
-
-
-@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
-def test_the_ends_of_the_range_are_accepted() -> None:
-    assert python("seed_all(seed=0); seed_all(seed=2 ** 32 - 1); answer(ms.get_seed())") == 2**32 - 1
-
-
-@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
-def test_mode_switches_deterministic_operators_on_and_off_again() -> None:
-    told = python("""
-told = []
+ones = torch.ones(256)
+def kept():
+    return bool((F.dropout(ones).asnumpy() == 1).all()), bool((torch.nn.Dropout(0.5)(ones).asnumpy() == 1).all())
+drops = [kept()]
+seed_all(seed=0); seed_all(seed=2 ** 32 - 1); seed_all(seed=99); plain = draw()
+seeds = [ms.get_seed(), int(torch.initial_seed()), os.environ["PYTHONHASHSEED"]]
+drops.append(kept()); seed_all(seed=99, rm_dropout=True); drops.append(kept())
+modes = []
 for mode in (False, True, False):
-    seed_all(mode=mode)
-    told.append([ms.get_context("deterministic"), os.environ["HCCL_DETERMINISTIC"]])
-answer(told)
+    seed_all(seed=99, mode=mode)
+    modes.append([ms.get_context("deterministic"), os.environ["HCCL_DETERMINISTIC"]])
+again = draw()
+seed_all(seed=99, is_enhanced=True); fixed = [draw()[2:4], draw()[2:4]]
+seed_all(seed=2); later = [draw()[2:4], draw()[2:4]]
+answer([plain, again, seeds, drops, modes, fixed, later])
 """)
-    assert told == [["OFF", "False"], ["ON", "True"], ["OFF", "False"]]
+    plain, again, seeds, drops, modes, fixed, later = told
+    assert plain == again and plain[:2] == [random.Random(99).random(), np.random.RandomState(99).rand(2).tolist()]
+    assert seeds == [99, 99, "99"] and drops == [[False, False], [False, False], [True, True]]
+    assert modes == [["OFF", "False"], ["ON", "True"], ["OFF", "False"]]
+    assert later[0] == later[1] and fixed[0] == fixed[1] and later[0] != fixed[0]
 
 
 # --- dropout
@@ -140,18 +134,6 @@ def test_every_function_that_drops_is_removed() -> None:
     # The names of torch that mindtorch does not have come back as soon as it has them.
     functional = sys.modules["mindtorch.nn.functional"]
     assert {name for name in dir(functional) if "dropout" in name} == {"dropout", "dropout2d"}
-
-
-@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
-def test_dropout_drops_without_any_request_and_after_seeding() -> None:
-    told = python("""
-ones = torch.ones(256)
-def kept():
-    return bool((F.dropout(ones).asnumpy() == 1).all()), bool((torch.nn.Dropout(0.5)(ones).asnumpy() == 1).all())
-before = kept(); seed_all(); seeded = kept(); seed_all(rm_dropout=True)
-answer([before, seeded, kept()])
-""")
-    assert told == [[False, False], [False, False], [True, True]]
 
 
 def test_undoing_brings_back_the_very_same_functions() -> None:
@@ -218,21 +200,6 @@ def test_an_ordinary_call_does_not(seeded: None, call: str) -> None:
     assert not np.array_equal(values(draw()), values(draw()))
 
 
-@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
-def test_fixed_values_are_the_first_after_seeding_and_follow_a_new_seed() -> None:
-    told = python("""
-def draw():
-    return [torch.empty(3).normal_().tolist(), ms.ops.randn(3).asnumpy().tolist()]
-seed_all(seed=1); plain = draw()
-seed_all(seed=1, is_enhanced=True); fixed = [draw(), draw()]
-seed_all(seed=2); later = [draw(), draw()]
-answer([plain, fixed, later])
-""")
-    plain, fixed, later = told
-    assert fixed == [plain, plain]
-    assert later[0] == later[1] != plain
-
-
 def test_undoing_the_fixing_leaves_no_trace() -> None:
     calls = [*random_calls(), *numpy_calls(), *python_calls()]
     owners = {call.owner for call in random_calls()}
@@ -249,7 +216,3 @@ def test_undoing_the_fixing_leaves_no_trace() -> None:
     assert all(now != then for now, then in zip(during, before))
     handle.remove()
     assert functions() == before
-
-
-def test_there_is_no_rank_before_communication_is_initialized() -> None:
-    assert rank() is None

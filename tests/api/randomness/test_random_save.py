@@ -1,7 +1,7 @@
 """The csv file of `random_save`: its name, its rows and what happens when something goes wrong.
 
-No framework is needed for this. Each program runs in an interpreter of its own, because the functions of `random`
-and `numpy.random` are replaced for all of it.
+No framework is needed for this. Each program has a process of its own, because the functions of `random` and
+`numpy.random` are replaced for all of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import signal
 from pathlib import Path
 
+import forks
 import pytest
 from scripts import script
 
@@ -38,15 +39,15 @@ needs_posix = pytest.mark.skipif(os.name != "posix", reason="permissions, links 
 
 
 def run(tmp_path: Path, code: str, folder: str = "out", status: int = 0) -> tuple[str, Path]:
-    """Run `code` after PRELUDE as a script, so that its lines can be found again; return its output and folder."""
-    done = script(tmp_path, PRELUDE + code, folder)
+    """Run `code` after PRELUDE; return what it wrote, and its folder."""
+    done = forks.run_python("toy", tmp_path / "train.py", folder, code=PRELUDE + code)
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr, tmp_path / folder
 
 
-def recorded(tmp_path: Path, code: str) -> tuple[str, Path]:
+def recorded(tmp_path: Path, code: str, folder: str = "out") -> tuple[str, Path]:
     """Run `code`, all of whose calls are recorded."""
-    return run(tmp_path, START + code)
+    return run(tmp_path, START + code, folder)
 
 
 def rows_of(path: Path) -> list[list[str]]:
@@ -58,170 +59,125 @@ def names_of(path: Path) -> list[str]:
     return [row[0] for row in rows_of(path)[1:]]
 
 
+def randoms(count: int) -> list[str]:
+    return [f"python_random.random.{number}" for number in range(count)]
+
+
 def only_file(folder: Path) -> Path:
     (path,) = folder.iterdir()
     return path
 
 
 def test_every_call_is_a_row_with_its_number_and_stack(tmp_path: Path) -> None:
-    _, folder = recorded(
-        tmp_path,
-        """
+    code = """
 def draw():
     return random.random()
 draw()
 np.random.rand(2)
 draw()
 random.choice("ab" "c")
-""",
-    )
-    path = only_file(folder)
+"""
+    # In an interpreter of its own the program is the outermost frame.
+    done = script(tmp_path, PRELUDE + START + code, "out")
+    assert done.returncode == 0, done.stderr
+    path = only_file(tmp_path / "out")
     assert re.fullmatch(r"random_proc\d+_\d{14}\.csv", path.name)
     assert path.read_bytes().startswith(b"\xef\xbb\xbfapi_name,stack\r\n")
-    rows = rows_of(path)
-    assert [row[0] for row in rows[1:]] == [
-        "python_random.random.0",
-        "numpy_random.rand.0",
-        "python_random.random.1",
-        "python_random.choice.0",
-    ]
-    frames = [[match.group("function", "source") for match in FRAME.finditer(row[1])] for row in rows[1:]]
+    rows = rows_of(path)[1:]
+    python = "python_random.random.0", "python_random.random.1"
+    assert [row[0] for row in rows] == [python[0], "numpy_random.rand.0", python[1], "python_random.choice.0"]
+    frames = [[match.group("function", "source") for match in FRAME.finditer(row[1])] for row in rows]
     assert frames == [
         [("draw", "return random.random()"), ("<module>", "draw()")],
         [("<module>", "np.random.rand(2)")],
         [("draw", "return random.random()"), ("<module>", "draw()")],
         [("<module>", 'random.choice("ab" "c")')],
     ]
-    assert all("".join(match.group() for match in FRAME.finditer(row[1])) == row[1] for row in rows[1:])
-    assert not any("recorder.py" in row[1] for row in rows)
+    assert all("".join(match.group() for match in FRAME.finditer(row[1])) == row[1] for row in rows)
 
 
-def test_recording_does_not_change_what_is_drawn(tmp_path: Path) -> None:
-    run(
+def test_recording_changes_neither_what_is_drawn_nor_the_names(tmp_path: Path) -> None:
+    _, folder = run(
         tmp_path,
-        """
+        f"""
 def draw():
     random.seed(3); np.random.seed(3)
     return random.random(), random.sample(range(99), 3), np.random.rand(3).tolist()
-before = draw()
-random_save(sources.random_calls(), sources.rank, folder)
+before, functions = draw(), (random.random, np.random.rand)
+{START}
+for was, now in zip(functions, (random.random, np.random.rand)):
+    assert now is not was and now.__name__ == was.__name__
 assert draw() == before
 """,
     )
+    assert names_of(only_file(folder))
 
 
 def test_without_a_path_the_folder_is_output(tmp_path: Path) -> None:
     run(tmp_path, "random_save(sources.random_calls(), sources.rank); random.random()")
-    assert names_of(only_file(tmp_path / "output")) == ["python_random.random.0"]
+    assert names_of(only_file(tmp_path / "output")) == randoms(1)
 
 
-def test_the_file_takes_the_rank_as_soon_as_there_is_one(tmp_path: Path) -> None:
-    _, folder = recorded(
-        tmp_path,
-        """
-random.random()
-sources.number = 3
-random.random()
-random.random()
-""",
-    )
-    path = only_file(folder)
-    assert re.fullmatch(r"random_rank3_\d{14}\.csv", path.name)
-    assert names_of(path) == [f"python_random.random.{number}" for number in range(3)]
-
-
-def test_the_file_of_another_run_is_never_replaced(tmp_path: Path) -> None:
+def test_the_file_takes_the_rank_as_soon_as_there_is_one_and_replaces_no_other(tmp_path: Path) -> None:
     _, folder = run(
         tmp_path,
-        """
+        f"""
 import time
 os.mkdir(folder)
 for second in range(5):
     stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(time.time() + second))
-    for owner in (f"proc{os.getpid()}", "rank0"):
-        with open(f"{folder}/random_{owner}_{stamp}.csv", "w") as stream:
+    for owner in (f"proc{{os.getpid()}}", "rank0"):
+        with open(f"{{folder}}/random_{{owner}}_{{stamp}}.csv", "w") as stream:
             stream.write("theirs")
-random_save(sources.random_calls(), sources.rank, folder)
+{START}
 random.random()
 sources.number = 0
 random.random()
+random.random()
 """,
     )
-    ours = [path for path in folder.iterdir() if path.read_text(encoding="utf-8") != "theirs"]
-    assert len(ours) == 1 and ours[0].name.startswith("random_rank0_")
+    ours = [path for path in folder.iterdir() if path.read_text(encoding="utf-8-sig") != "theirs"]
+    assert len(ours) == 1 and ours[0].name.startswith("random_rank0_") and names_of(ours[0]) == randoms(3)
     assert len(list(folder.iterdir())) == 11
 
 
 def test_a_second_call_goes_on_with_the_first_file_and_says_so(tmp_path: Path) -> None:
-    said, folder = recorded(
-        tmp_path,
-        """
-random.random()
-random_save(sources.random_calls(), sources.rank, folder)
-random.random()
-random_save(sources.random_calls(), sources.rank, "elsewhere")
-random.random()
-""",
-    )
-    assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(3)]
-    assert not (tmp_path / "elsewhere").exists()
+    more = 'random.random()\nrandom_save(sources.random_calls(), sources.rank, "elsewhere")\nrandom.random()\n'
+    said, folder = recorded(tmp_path, more)
+    assert names_of(only_file(folder)) == randoms(2) and not (tmp_path / "elsewhere").exists()
     assert re.search(r'\[WARNING\].*output_path "elsewhere" is not used', said)
 
 
 @needs_posix
 def test_nothing_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
-    _, folder = run(
-        tmp_path,
-        """
-import signal
-random_save(sources.random_calls(), sources.rank, folder)
-for _ in range(100):
-    random.random()
-os.kill(os.getpid(), signal.SIGKILL)
-""",
-        status=-signal.SIGKILL,
-    )
-    assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(100)]
+    code = f"{START}for _ in range(100):\n    random.random()\nos.kill(os.getpid(), 9)\n"
+    _, folder = run(tmp_path, code, status=-signal.SIGKILL)
+    assert names_of(only_file(folder)) == randoms(100)
 
 
 @needs_posix
-def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_writes_a_file_of_its_own_and_threads_share_one_count(tmp_path: Path) -> None:
     _, folder = run(
         tmp_path,
-        """
+        f"""
+import threading
 sources.number = 0
-random_save(sources.random_calls(), sources.rank, folder)
-random.random()
+{START}
 child = os.fork()
 if child == 0:
     random.random()
     random.uniform(0, 1)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-random.random()
-""",
-    )
-    child, parent = sorted(folder.iterdir())
-    assert child.name.startswith("random_proc") and parent.name.startswith("random_rank0_")
-    assert names_of(parent) == ["python_random.random.0", "python_random.random.1"]
-    assert names_of(child) == ["python_random.random.0", "python_random.uniform.0"]
-
-
-def test_threads_share_one_count(tmp_path: Path) -> None:
-    _, folder = run(
-        tmp_path,
-        """
-import threading
-random_save(sources.random_calls(), sources.rank, folder)
-def work():
-    for _ in range(200):
-        random.random()
-threads = [threading.Thread(target=work) for _ in range(4)]
+threads = [threading.Thread(target=lambda: [random.random() for _ in range(200)]) for _ in range(4)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 """,
     )
-    assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(800)]
+    child, parent = sorted(folder.iterdir())
+    assert child.name.startswith("random_proc") and parent.name.startswith("random_rank0_")
+    assert names_of(child) == ["python_random.random.0", "python_random.uniform.0"]
+    assert names_of(parent) == randoms(800)
 
 
 def test_a_failing_record_costs_rows_and_not_the_run(tmp_path: Path) -> None:
@@ -238,37 +194,8 @@ random.seed(1)
 assert drawn == [random.random(), random.random()]
 """,
     )
-    assert names_of(only_file(folder)) == ["python_random.random.0"]
+    assert names_of(only_file(folder)) == randoms(1)
     assert said.count("[WARNING]") == 1 and "No space left on device" in said
-
-
-def test_functions_are_watched_under_their_names(tmp_path: Path) -> None:
-    _, folder = run(
-        tmp_path,
-        """
-before = random.random, np.random.rand
-random_save(sources.random_calls(), sources.rank, folder)
-for was, now in zip(before, (random.random, np.random.rand)):
-    assert now is not was and now.__name__ == was.__name__
-""",
-    )
-    assert names_of(only_file(folder)) == []
-
-
-def test_no_source_file_is_read_twice_for_one_line(tmp_path: Path) -> None:
-    said, folder = recorded(
-        tmp_path,
-        """
-reads = []
-original = recorder.frame_text
-recorder.frame_text = lambda frame: reads.append(frame) or original(frame)
-for _ in range(50):
-    random.random()
-print("READS", len(reads))
-""",
-    )
-    assert "READS 1\n" in said
-    assert len(names_of(only_file(folder))) == 50
 
 
 @needs_posix
@@ -278,33 +205,24 @@ def test_folder_and_file_are_closed_to_others(tmp_path: Path) -> None:
     assert only_file(folder).stat().st_mode & 0o777 == 0o640
 
 
-@needs_posix
-def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_folder_is_refused_and_nothing_is_watched(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    for folder in ("link", "link/"):
-        said, _ = run(tmp_path, START, folder, status=1)
-        assert re.search(r"FileCheckException: output_path is .*symbolic link", said)
-    assert not list((tmp_path / "real").iterdir())
-
-
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("mine", encoding="utf-8")
-    said, _ = run(tmp_path, START, status=1)
-    assert re.search(r"FileCheckException: output_path is .*not a folder", said)
-    assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"
-
-
-def test_a_path_of_another_type_is_refused_and_nothing_is_watched(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
     said, _ = run(
         tmp_path,
         """
+from probe.common.errors import MsprobeException
 before = random.random
-try:
-    random_save(sources.random_calls(), sources.rank, 3)
-finally:
+for wrong in ("link", "link/", "file", 3):
+    try:
+        random_save(sources.random_calls(), sources.rank, wrong)
+    except MsprobeException as error:
+        print(error)
     assert random.random is before
 """,
-        status=1,
     )
-    assert "MsprobeException: output_path is 3; it must be a str" in said
+    expected = [("link", "symbolic link")] * 2 + [("file", "not a folder"), ("3", "str")]
+    for line, (value, why) in zip(said.splitlines(), expected):
+        assert line.startswith("output_path is ") and value in line and why in line
+    assert not list((tmp_path / "real").iterdir()) and (tmp_path / "file").read_text(encoding="utf-8") == "mine"

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import forks
 import pytest
-import torch
-
-from probe.backends.torch.randomness.random_calls import random_calls, rank
 
 # The scripts run the very package that is tested here, installed or not.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": forks.CHECKOUT}
@@ -133,10 +130,6 @@ torch.rand(1)
     assert [row[0] for row in rows[1:]] == [f"torch_random.rand.{number}" for number in range(3)]
 
 
-def test_there_is_no_rank_without_a_process_group() -> None:
-    assert rank() is None
-
-
 def test_recording_and_fixing_work_together(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,
@@ -159,24 +152,15 @@ assert not torch.equal(torch.rand(3), torch.rand(3))
     ]
 
 
-def test_fixing_that_recording_wrapped_ends_when_it_is_undone(tmp_path: Path) -> None:
-    rows = rows_of(
-        tmp_path,
-        """
-handle = seeding.fix_random_calls()
-random_save(random_calls.random_calls(), random_calls.rank, "out")
-handle.remove()
-assert not torch.equal(torch.rand(3), torch.rand(3))
-""",
-    )
-    assert [row[0] for row in rows[1:]] == ["torch_random.rand.0", "torch_random.rand.1"]
-
-
-def test_watched_functions_can_still_be_pickled_compiled_and_moved_by_a_device_context(tmp_path: Path) -> None:
+def test_every_listed_call_is_watched_and_can_still_be_pickled_compiled_and_moved(tmp_path: Path) -> None:
     rows_of(
         tmp_path,
         """
-random_save(random_calls.random_calls(), random_calls.rank, "out")
+places = random_calls.random_calls()
+before = [getattr(place.owner, place.name) for place in places]
+assert {place.owner for place in places} == {torch, torch.Tensor} and all(map(callable, before))
+random_save(places, random_calls.rank, "out")
+assert all(vars(place.owner)[place.name] is not was for place, was in zip(places, before))
 assert pickle.loads(pickle.dumps(torch.rand)) is torch.rand
 assert pickle.loads(pickle.dumps(torch.Tensor.uniform_)) is torch.Tensor.uniform_
 with torch.device("meta"):
@@ -184,20 +168,3 @@ with torch.device("meta"):
 assert torch.compile(lambda x: x + torch.rand(2), backend="eager", fullgraph=True)(torch.ones(2)).shape == (2,)
 """,
     )
-
-
-def test_every_place_of_torch_is_watched(tmp_path: Path) -> None:
-    rows_of(
-        tmp_path,
-        """
-places = random_calls.random_calls()
-before = [vars(place.owner).get(place.name) for place in places]
-random_save(random_calls.random_calls(), random_calls.rank, "out")
-assert all(vars(place.owner)[place.name] is not was for place, was in zip(places, before))
-""",
-    )
-
-
-def test_every_listed_call_exists() -> None:
-    assert all(callable(getattr(call.owner, call.name)) for call in random_calls())
-    assert {call.owner for call in random_calls()} == {torch, torch.Tensor}

@@ -1,6 +1,7 @@
 """What `seed_all` does to a PyTorch program.
 
-What cannot be undone within a process (seeds, deterministic mode, variables) is observed in one of its own.
+What cannot be undone within a process (seeds, deterministic mode, variables) is observed in one of its own. The
+contract suite has what every framework does (``tests/backends/runs/test_randomness.py``).
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.functional import dropout as dropout_imported_before
 
+import msprobe.pytorch
 import probe
 from probe.backends.shared.randomness.recorder import numpy_calls, python_calls
 from probe.backends.torch.randomness import seeding
 from probe.backends.torch.randomness.random_calls import random_calls
+from probe.common.errors import MsprobeException
 
 VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
@@ -59,22 +62,36 @@ def python(code: str, **variables: str) -> Any:
     return json.loads(done.stdout.split("ANSWER", 1)[1])
 
 
-def test_every_generator_starts_from_the_seed() -> None:
+def test_generators_start_from_the_seed_and_fixed_values_are_the_first_after_it() -> None:
     told = python("""
-seed_all(seed=99); first = draw()
-seed_all(seed=99); again = draw()
-seed_all(seed=100); other = draw()
-answer([first, again, other, os.environ["PYTHONHASHSEED"]])
+seed_all(); default = draw()
+seed_all(seed=2 ** 32 - 1); seed_all(seed=99); plain, kept = draw(), (F.dropout(torch.ones(256)) == 1).all().item()
+seed_all(seed=99, rm_dropout=True); removed = (F.dropout(torch.ones(256)) == 1).all().item()
+seed_all(seed=99, is_enhanced=True); fixed = [draw(), draw()]
+seed_all(seed=2); later = [draw(), draw()]
+torch.manual_seed(5); np.random.seed(5); random.seed(5)
+answer([default, plain, fixed, later, draw(), kept, removed])
 """)
-    first, again, other, hash_seed = told
-    expected = [
-        torch.rand(3, generator=torch.Generator().manual_seed(99)).tolist(),
-        np.random.RandomState(99).rand(3).tolist(),
-        random.Random(99).random(),
-    ]
-    assert first == again == expected
-    assert all(ours != theirs for ours, theirs in zip(first, other))
-    assert hash_seed == "100"
+    default, plain, fixed, later, reseeded, kept, removed = told
+
+    def expected(seed: int) -> list[Any]:
+        tensor = torch.rand(3, generator=torch.Generator().manual_seed(seed))
+        return [tensor.tolist(), np.random.RandomState(seed).rand(3).tolist(), random.Random(seed).random()]
+
+    assert (default, plain) == (expected(1234), expected(99)) and fixed == [plain, plain]
+    assert later == [expected(2)] * 2 and reseeded == expected(2)
+    assert (kept, removed) == (False, True)
+
+
+@pytest.mark.parametrize("argument", ["seed", "mode", "rm_dropout", "is_enhanced"])
+def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(argument: str) -> None:
+    allowed = "an int from 0 to 4294967295" if argument == "seed" else "True, False"
+    before = torch.get_rng_state()
+    for value in (-1, 2**32, "1", 1.0, True, None) if argument == "seed" else (1, 0, "yes", None):
+        with pytest.raises(MsprobeException) as raised:
+            msprobe.pytorch.seed_all(**{argument: value})
+        assert all(text in str(raised.value) for text in (argument, repr(value), allowed))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_mode_chooses_deterministic_algorithms_and_its_absence_does_not() -> None:
@@ -148,24 +165,11 @@ def test_dropout_drops_unless_it_was_removed(kind: Any, ones: torch.Tensor) -> N
     assert not torch.equal(layer(ones), ones)
 
 
-def test_seeding_alone_leaves_dropout_alone() -> None:
-    told = python("""
-seed_all(); kept = (F.dropout(torch.ones(256)) == 1).all().item()
-seed_all(rm_dropout=True); removed = (F.dropout(torch.ones(256)) == 1).all().item()
-answer([kept, removed])
-""")
-    assert told == [False, True]
-
-
-def test_functions_imported_earlier_stop_dropping_too(no_dropout: Any) -> None:
+def test_functions_imported_earlier_stop_dropping_too_and_gradients_pass(no_dropout: Any) -> None:
     ones = torch.ones(256)
     assert dropout_imported_before(ones, 0.5) is ones
     assert dropout_imported_before(ones, p=0.5, training=True, inplace=True) is ones
-    assert torch.dropout(ones, 0.5, True) is ones
-    assert torch.feature_alpha_dropout_(ones, 0.5, True) is ones
-
-
-def test_gradients_pass_a_removed_dropout_unchanged(no_dropout: Any) -> None:
+    assert torch.dropout(ones, 0.5, True) is torch.feature_alpha_dropout_(ones, 0.5, True) is ones
     weight = torch.ones(64, requires_grad=True)
     F.dropout(weight * 2, 0.5).sum().backward()
     assert weight.grad is not None and torch.equal(weight.grad, torch.full((64,), 2.0))
@@ -257,20 +261,6 @@ def test_a_fixed_call_repeats_its_values_and_an_ordinary_one_does_not(draw: Any)
     finally:
         handle.remove()
     assert not np.array_equal(np.asarray(draw()), np.asarray(draw()))
-
-
-def test_fixed_values_are_the_first_after_seeding_and_follow_a_new_seed() -> None:
-    told = python("""
-seed_all(seed=1); plain = draw()
-seed_all(seed=1, is_enhanced=True); fixed = [draw(), draw()]
-seed_all(seed=2); later = [draw(), draw()]
-torch.manual_seed(5); np.random.seed(5); random.seed(5)
-answer([plain, fixed, later, draw()])
-""")
-    plain, fixed, later, reseeded = told
-    assert fixed == [plain, plain]
-    assert later[0] == later[1] == reseeded
-    assert later[0] != plain
 
 
 def test_a_generator_of_the_users_own_goes_on(fixed: Any) -> None:

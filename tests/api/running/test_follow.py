@@ -71,14 +71,15 @@ def test_an_interpreter_that_trains_nothing_is_as_without_us(tmp_path: Path) -> 
     (tmp_path / "state.py").write_text(STATE)
     commands = [[sys.executable, *flags, "state.py", "--x"] for flags in ([], ["-I"], ["-E"], ["-P"])]
     if sys.version_info < (3, 11):
-        commands = [command for command in commands if "-P" not in command]
+        commands.pop()
+    # A shell hands on what it was given.
+    commands += [["sh", "-c", f"{sys.executable} state.py"], ["sh", "-c", "echo plain; env | grep -c MSPROBE"]]
     followed, bare = children(tmp_path, *commands)[0], children(tmp_path, *commands, follow=False)[0]
     assert [status for status, _ in followed] == [0] * len(commands)
+    assert followed.pop()[1] != bare.pop()[1] == "plain\n0\n", "without the option the environment stays"
     for (_, out), (_, expected), command in zip(followed, bare, commands):
         found, wanted = json.loads(out), json.loads(expected)
-        watched = found.pop("finders")
-        assert len(watched) == (not {"-I", "-E"} & set(command))
-        del wanted["finders"]
+        assert len(found.pop("finders")) == (not {"-I", "-E"} & set(command)) and wanted.pop("finders") == []
         assert found == wanted
 
 
@@ -86,71 +87,44 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import builtins\nbuiltins.customized = __file__\n")
-    program = "import builtins, sitecustomize; print(builtins.customized, sitecustomize.__file__)"
+    # A child that imports no framework imports no json either.
+    program = "import builtins, sitecustomize as s, sys; print(builtins.customized, s.__file__, 'json' in sys.modules)"
     (found,), _ = children(tmp_path, [sys.executable, "-c", program], path=str(own))
-    assert found == [0, f"{own}/sitecustomize.py {own}/sitecustomize.py\n"]
-
-
-def test_an_error_in_the_users_own_sitecustomize_is_shown_as_without_us(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
+    assert found == [0, f"{own}/sitecustomize.py {own}/sitecustomize.py False\n"]
+    # An error in it is shown as without us.
+    (own / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
     command = [sys.executable, "-c", "print('runs')"]
-    followed, _ = children(tmp_path, command, path=str(tmp_path))
-    bare, _ = children(tmp_path, command, follow=False, path=str(tmp_path))
+    followed, bare = (children(tmp_path, command, path=str(own), follow=follow)[0] for follow in (True, False))
     assert followed == bare and "RuntimeError: mine" in followed[0][1] and "runs" in followed[0][1]
 
 
 def test_what_cannot_be_watched_runs_undisturbed_and_is_named_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("value = 7\n")
-    bare = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=120)
-    program = "import os, torch; print(torch.value, torch.__spec__.loader.__class__.__name__, os.getpid())"
-    pythons = [sys.executable, str(bare / "bin" / "python")]
-    found, log = children(tmp_path, *([python, "-c", program] for python in pythons), package=alone(tmp_path))
-    said = [out.split() for status, out in found if status == 0]
-    assert [words[:2] for words in said] == [["7", "SourceFileLoader"]] * 2, found
-    notes = dict(re.findall(r"\[WARNING\] process (\d+) \(-c\) was not watched: (.+)", log))
-    assert set(notes) == {pid for _, _, pid in said}, log
-    reasons = [notes[pid] for _, _, pid in said]
-    assert "msprobe run cannot watch torch" in reasons[0] and "No module named 'torch." in reasons[0]
-    assert reasons[1] in [f"ModuleNotFoundError: No module named '{name}'" for name in ("numpy", "msgspec")]
-    (nothing,) = [line for line in log.splitlines() if "collected nothing: " in line]
-    assert nothing.endswith("the processes that imported a framework were not watched; see the lines above.")
-
-
-def test_a_child_waits_for_the_frameworks_of_the_table(tmp_path: Path) -> None:
+    modules = [framework.module for framework in FRAMEWORKS.values()]
     text = (Path(environment.__file__).parent / "site" / "sitecustomize.py").read_text(encoding="utf-8")
-    assert not any(f'"{framework.module}"' in text for framework in FRAMEWORKS.values())
-    for framework in FRAMEWORKS.values():
-        (tmp_path / f"{framework.module}.py").write_text("")
-        _, log = children(tmp_path, [sys.executable, "-c", f"import {framework.module}"])
-        assert "was not watched: " in log, framework
-
-
-def test_a_child_that_imports_no_framework_imports_no_json(tmp_path: Path) -> None:
-    (found,), _ = children(tmp_path, [sys.executable, "-c", "import sys; print('json' in sys.modules)"])
-    assert found == [0, "False\n"]
-
-
-def test_what_is_no_python_hands_on_what_it_was_given(tmp_path: Path) -> None:
-    (tmp_path / "state.py").write_text(STATE)
-    (found, plain), _ = children(tmp_path, ["sh", "-c", f"{sys.executable} state.py"], ["sh", "-c", "echo plain"])
-    assert len(json.loads(found[1])["finders"]) == 1 and plain == [0, "plain\n"]
-
-
-def test_a_module_of_the_programs_that_has_our_name_is_the_programs(tmp_path: Path) -> None:
+    assert not any(f'"{module}"' in text for module in modules), "a child waits for those of the table"
+    for module in modules:
+        (tmp_path / f"{module}.py").write_text("value = 7\n")
+    # A module of the program's that has our name is the program's.
     inside = tmp_path / "inside"
     inside.mkdir()
-    (inside / "probe.py").write_text("mine = True\n")
+    (inside / "probe.py").write_text("mine = 7\n")
     (inside / "torch.py").write_text("")
-    (inside / "child.py").write_text("import torch, probe; print(probe.mine)\n")
-    (found,), log = children(tmp_path, [sys.executable, "inside/child.py"])
-    assert found == [0, "True\n"] and "was not watched" in log
-
-
-def test_without_the_option_the_environment_stays(tmp_path: Path) -> None:
-    program = "import os; print(sorted(key for key in os.environ if 'MSPROBE' in key), os.environ['PYTHONPATH'])"
-    (found,), _ = children(tmp_path, [sys.executable, "-c", program], follow=False)
-    assert found == [0, f"[] {forks.CHECKOUT}\n"]
+    (inside / "child.py").write_text("import os, torch, probe; print(probe.mine, 'SourceFileLoader', os.getpid())\n")
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=120)
+    program = "import os, {0}; print({0}.value, {0}.__spec__.loader.__class__.__name__, os.getpid())"
+    commands = [[sys.executable, "-c", program.format(module)] for module in modules]
+    commands += [[str(bare / "bin" / "python"), "-c", program.format("torch")], [sys.executable, "inside/child.py"]]
+    found, log = children(tmp_path, *commands, package=alone(tmp_path))
+    said = [out.split() for status, out in found if status == 0]
+    assert [words[:2] for words in said] == [["7", "SourceFileLoader"]] * len(commands), found
+    notes = dict(re.findall(r"\[WARNING\] process (\d+) \(.*?\) was not watched: (.+)", log))
+    assert set(notes) == {pid for _, _, pid in said}, log
+    reasons = [notes[pid] for _, _, pid in said]
+    assert "msprobe run cannot watch torch" in reasons[modules.index("torch")]
+    assert reasons[-2] in [f"ModuleNotFoundError: No module named '{name}'" for name in ("numpy", "msgspec")]
+    (nothing,) = [line for line in log.splitlines() if "collected nothing: " in line]
+    assert "were not watched; see the lines above" in nothing
 
 
 @pytest.mark.parametrize("before", [None, "", "/one", os.pathsep.join(("/one", "", "/two"))])

@@ -41,7 +41,7 @@ def ended(folder: Path, program: str, number: int, tool: tuple[str, ...]) -> tup
     return process.returncode, out
 
 
-@pytest.mark.sampled(least=4, each=False)
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_is_interrupted_ends_as_without_the_tool(tmp_path: Path, name: str) -> None:
     alone = ended(tmp_path, PROGRAMS[name], signal.SIGINT, ())

@@ -103,48 +103,6 @@ assert not net[0]._forward_hooks and not net[0]._forward_pre_hooks
 
 
 @SOME
-def test_with_several_optimizers_a_step_ends_when_each_has_stepped(scripts: Any, tmp_path: Path) -> None:
-    program = """
-judge, maker = network(), network(4)
-maker[2] = nn.Linear(16, 8)
-judges, makers = torch.optim.SGD(judge.parameters(), 0.1), torch.optim.Adam(maker.parameters())
-for step in range(3):
-    for _ in range(2):
-        judges.zero_grad()
-        (judge(torch.randn(5, 8)) - judge(maker(torch.randn(5, 4)).detach())).sum().backward()
-        judges.step()
-    makers.zero_grad()
-    judge(maker(torch.randn(5, 4))).sum().backward()
-    makers.step()
-"""
-    ran = quick(scripts, tmp_path, program, "--level", "L0")
-    assert ran.steps == ["step0", "step1"] and ran.warnings == []
-    for step in (0, 1):
-        # Five calls of the first model, three of the one that was called after it.
-        names = ran.forwards(step)
-        assert {"Module.0.Linear.forward.4", "Module.model~2.0.Linear.forward.2"} <= set(names)
-        assert not {"Module.0.Linear.forward.5", "Module.model~2.0.Linear.forward.3"} & set(names)
-
-
-@SOME
-def test_an_optimizer_that_is_gone_is_not_waited_for(scripts: Any, tmp_path: Path) -> None:
-    """Two models, trained one after the other by one function."""
-    program = """
-def train(net):
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for step in range(2):
-        net(torch.randn(5, 8)).sum().backward()
-        optimizer.step()
-
-first, second = network(), network()
-train(first)
-train(second)
-"""
-    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
-    assert len(ran.steps) == 4 and ran.warnings == []
-
-
-@SOME
 def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(scripts: Any, tmp_path: Path) -> None:
     """Its model is called, so its turn may still come, as a generator's while the discriminator is updated."""
     program = """
@@ -157,61 +115,6 @@ for step in range(20):
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
     assert len(ran.steps) == 1 + 4 and calls(0)[0] in ran.forwards(4) and calls(1)[0] not in ran.forwards(4)
     assert [line for line in ran.warnings if "SGD (16 times) stepped and SGD not once" in line] == ran.warnings
-
-
-@pytest.mark.parametrize(
-    ("loop", "steps", "forwards"),
-    [
-        # The gradient is not finite, so the scaler passes the optimizer over.
-        (
-            """
-optimizer, scaler = torch.optim.AdamW(net.parameters()), torch.amp.GradScaler("cpu")
-for step in range(3):
-    loss = net(torch.randn(5, 8)).sum() * (float("inf") if step == 0 else 1.0)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            3,
-            [0],
-        ),
-        # The optimizer calls the model.
-        (
-            """
-optimizer, x = torch.optim.LBFGS(net.parameters(), max_iter=3), torch.randn(5, 8)
-def closure():
-    optimizer.zero_grad()
-    loss = net(x).pow(2).sum()
-    loss.backward()
-    return loss
-for step in range(2):
-    optimizer.step(closure)
-""",
-            2,
-            [0, 1, 2],
-        ),
-        # There is none.
-        (
-            """
-for step in range(2):
-    net(torch.randn(5, 8)).sum().backward()
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter -= 0.1 * parameter.grad
-""",
-            2,
-            [0],
-        ),
-    ],
-    ids=["scaler", "closure", "by_hand"],
-)
-@SOME
-def test_what_updates_the_parameters_ends_a_step(
-    scripts: Any, tmp_path: Path, loop: str, steps: int, forwards: list[int]
-) -> None:
-    ran = quick(scripts, tmp_path, "net = network()" + loop, "--step", "all")
-    assert (ran.status, len(ran.steps)) == (0, steps), ran.err
-    assert all(ran.forwards(step) == calls(*forwards) for step in range(steps))
 
 
 @SOME
@@ -399,12 +302,11 @@ optimizer.step()
 
 
 @SOME
-def test_a_model_and_a_function_are_scripted_in_a_step_that_has_begun(scripts: Any, tmp_path: Path) -> None:
+def test_models_functions_and_classes_are_scripted_in_a_step_that_has_begun(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 net(torch.randn(5, 8)).sum().backward()
-hooks = [list(module._forward_hooks) for module in net.modules()]
 scripted = torch.jit.script(net)
 
 def double(x):
@@ -413,11 +315,7 @@ def double(x):
 def make():
     def shifted(x):
         return nn.functional.relu(double(x)) + torch.sin(x)
-    return torch.jit.script(shifted)
 
-assert torch.equal(make()(torch.ones(2)), 2 + torch.sin(torch.ones(2)))
-
-def make_class():
     # A class is looked up in the frame around its use.
     @torch.jit.script
     class Inner:
@@ -432,10 +330,10 @@ def make_class():
         def get(self) -> int:
             return self.inner.x
 
-    return Outer
+    return torch.jit.script(shifted), Outer
 
-assert make_class()(5).get() == 5
-assert [list(module._forward_hooks) for module in net.modules()] == hooks
+shifted, Outer = make()
+assert torch.equal(shifted(torch.ones(2)), 2 + torch.sin(torch.ones(2))) and Outer(5).get() == 5
 assert torch.equal(scripted(torch.ones(5, 8)), net(torch.ones(5, 8)))
 optimizer.step()
 """

@@ -204,14 +204,6 @@ def test_a_fault_in_one_of_two_networks_is_found_in_it(
     assert text.startswith("first divergence") and said in text.partition(" rows by ")[0], text
 
 
-def test_a_fault_in_a_layer_of_its_own_is_found_in_it(
-    scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = THREE_LAYERS.replace("for step", "memory.weight_hh_l0.data[0, 0] += 0.01\nfor step", 1)
-    text = compared(scripts, tmp_path, target, THREE_LAYERS, capsys)
-    assert text.startswith("first divergence") and "parameter model~2.weight_hh_l0" in text, text
-
-
 def test_layers_in_variables_are_compared_with_those_of_one_model(
     scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,40 +59,27 @@ def test_a_tensor_is_a_file_named_after_its_type_and_number(tmp_path: Path) -> N
     assert files["x_float32_0.npy"].dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name", "stored"),
-    [
-        (ms.bfloat16, "bfloat16", np.float32),
-        (ms.float16, "float16", np.float16),
-        (ms.int64, "int64", np.int64),
-        (ms.bool_, "bool", np.bool_),
-        (ms.complex64, "complex64", np.complex64),
-    ],
-)
-def test_types_that_numpy_has_are_kept_and_bfloat16_is_stored_as_float32(
-    dtype: Any, name: str, stored: Any, tmp_path: Path
-) -> None:
-    save(str(tmp_path), "x", Tensor([0, 1, 1], dtype))
+def test_types_that_numpy_has_are_kept_and_bfloat16_is_stored_as_float32(tmp_path: Path) -> None:
+    types = {ms.bfloat16: ("bfloat16", np.float32), ms.float16: ("float16", np.float16), ms.int64: ("int64", np.int64)}
+    types |= {ms.bool_: ("bool", np.bool_), ms.complex64: ("complex64", np.complex64)}
+    for dtype in types:
+        save(str(tmp_path), "x", Tensor([0, 1, 1], dtype))
     files = saved(tmp_path)
-    assert list(files) == [f"x_{name}_0.npy"]
-    np.testing.assert_array_equal(files[f"x_{name}_0.npy"], np.array([0, 1, 1], stored))
-    assert files[f"x_{name}_0.npy"].dtype == stored
-
-
-def test_a_number_and_an_empty_tensor_are_saved(tmp_path: Path) -> None:
-    save(str(tmp_path), "number", Tensor(1.5))
-    save(str(tmp_path), "empty", Tensor(np.zeros((0, 2), np.float32)))
-    assert {name: array.shape for name, array in saved(tmp_path).items()} == {
-        "number_float32_0.npy": (),
-        "empty_float32_0.npy": (0, 2),
-    }
+    assert sorted(files) == sorted(f"x_{name}_{number}.npy" for number, (name, _) in enumerate(types.values()))
+    for number, (name, stored) in enumerate(types.values()):
+        array = files[f"x_{name}_{number}.npy"]
+        np.testing.assert_array_equal(array, np.array([0, 1, 1], stored))
+        assert array.dtype == stored
 
 
 def test_containers_are_opened_and_what_is_no_tensor_is_named(tmp_path: Path, capsys: Any) -> None:
-    x = Tensor(VALUES)
-    save(str(tmp_path), "all", {"a": [x, (x,)], 1: x, "note": "text"})
-    assert list(saved(tmp_path)) == ["all.1_float32_0.npy", "all.a.0_float32_0.npy", "all.a.1.0_float32_0.npy"]
-    assert 'save: "all.note" is of type str and is not saved; only tensors are.' in capsys.readouterr().err
+    x, empty = Tensor(VALUES), Tensor(np.zeros((0, 2), np.float32))
+    save(str(tmp_path), "all", {"a": [x, (Tensor(1.5),)], 1: empty, "note": "text"})
+    assert {name: array.shape for name, array in saved(tmp_path).items()} == {
+        "all.1_float32_0.npy": (0, 2), "all.a.0_float32_0.npy": (2, 3), "all.a.1.0_float32_0.npy": (),
+    }  # fmt: skip
+    error = capsys.readouterr().err
+    assert '"all.note" is of type str' in error
 
 
 def test_a_file_holds_the_values_of_the_call_and_not_later_ones(tmp_path: Path) -> None:
@@ -165,50 +152,42 @@ def test_loss_and_gradients_are_those_of_the_network_without_the_calls(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "parts"),
     [
-        (lambda x: save(1, "x", x), "save: save_dir is 1; allowed: a text."),
-        (lambda x: save("dump", "", x), "save: name is ''; allowed: a text."),
-        (
-            lambda x: save("dump", "x", 3),
-            "save: data is of type int; allowed: a tensor, or a list, tuple or dict of tensors.",
-        ),
-        (lambda x: save_grad("dump", None, x), "save_grad: name is None; allowed: a text."),
-        (lambda x: save_grad("dump", "x", [x]), "save_grad: data is of type list; allowed: a tensor."),
+        (lambda x: save(1, "x", x), ("save: save_dir is 1", "a text")),
+        (lambda x: save("dump", "", x), ("save: name is ''", "a text")),
+        (lambda x: save("dump", "x", 3), ("save: data is of type int", "a tensor, or a list, tuple or dict")),
+        (lambda x: save_grad("dump", None, x), ("save_grad: name is None", "a text")),
+        (lambda x: save_grad("dump", "x", [x]), ("save_grad: data is of type list", "a tensor")),
     ],
 )
-def test_a_wrong_argument_is_refused_by_its_name(call: Any, message: str) -> None:
+def test_a_wrong_argument_is_refused_by_its_name(call: Any, parts: tuple[str, ...]) -> None:
     with pytest.raises(MsprobeException) as caught:
         call(Tensor(VALUES))
-    assert str(caught.value) == message
+    assert all(part in str(caught.value) for part in parts)
 
 
-def test_a_folder_that_cannot_be_written_costs_the_file_and_not_the_training(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "file").write_text("in the way")
-    save(str(tmp_path / "file"), "x", Tensor(VALUES))
-    assert "is not a folder" in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_whole_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def half(stream: Any, *_: Any, **__: Any) -> None:
-        stream.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(single_point_save.np, "save", half)
-    save(str(tmp_path), "x", Tensor(VALUES))
-    assert "No space left on device" in capsys.readouterr().err
-    assert saved(tmp_path) == {}
-
-
-def test_a_rank_that_cannot_be_told_costs_the_file_and_not_the_training(
+def test_what_cannot_be_written_costs_the_file_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def failing() -> None:
-        raise RuntimeError("no rank")
+    def failing(stream: Any = None, *_: Any, **__: Any) -> None:
+        if stream is not None and hasattr(stream, "write"):
+            stream.write(b"half")
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(single_point_save, "rank", failing)
-    save(str(tmp_path), "x", Tensor(VALUES))
-    assert "(no rank); the training goes on." in capsys.readouterr().err
+    x = Tensor(VALUES)
+    (tmp_path / "file").write_text("in the way")
+    save(str(tmp_path / "file"), "x", x)
+    assert "is not a folder" in capsys.readouterr().err
+    for owner, name in ((single_point_save.np, "save"), (single_point_save, "rank")):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, failing)
+            save(str(tmp_path / "dump"), "x", x)
+        assert "No space left on device" in capsys.readouterr().err
+        assert not list(tmp_path.rglob("*.npy")), "a file that is not whole does not appear"
+    monkeypatch.setattr(single_point_save, "hook_gradient", failing)
+    assert save_grad(str(tmp_path / "dump"), "x", x) is x
+    assert '"x" cannot be saved in' in capsys.readouterr().err
 
 
 def test_a_tensor_behind_stop_gradient_has_no_gradient_to_save(tmp_path: Path, capsys: Any) -> None:
@@ -219,18 +198,6 @@ def test_a_tensor_behind_stop_gradient_has_no_gradient_to_save(tmp_path: Path, c
     np.testing.assert_array_equal(gradient.asnumpy(), VALUES * 2)
     assert float(value) == float((VALUES * VALUES * 2).sum())
     assert steps(tmp_path) == [] and capsys.readouterr().err == ""
-
-
-def test_a_gradient_that_cannot_be_hooked_costs_the_file_and_not_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    def failing(*_: Any) -> None:
-        raise RuntimeError("no hooks")
-
-    monkeypatch.setattr(single_point_save, "hook_gradient", failing)
-    x = Tensor(VALUES)
-    assert save_grad(str(tmp_path), "x", x) is x
-    assert '"x" cannot be saved in' in capsys.readouterr().err
 
 
 def test_a_name_cannot_leave_the_folder(tmp_path: Path) -> None:
@@ -285,6 +252,8 @@ class Net(nn.Cell):
 
 
 def test_a_network_in_graph_mode_saves_step_by_step(graph_mode: None, tmp_path: Path) -> None:
+    save(str(tmp_path / "outside"), "x", Tensor(VALUES))
+    assert list(saved(tmp_path / "outside")) == ["x_float32_0.npy"]
     network = Net(str(tmp_path))
     training = ms.value_and_grad(network, None, network.trainable_params())
     for number in (1, 2, 3):
@@ -329,19 +298,11 @@ def test_what_cannot_be_written_by_a_graph_costs_the_file(graph_mode: None, tmp_
 
 
 def test_a_wrong_argument_is_told_while_the_graph_is_compiled(graph_mode: None, tmp_path: Path) -> None:
-    with pytest.raises(MsprobeException, match=r"^save: save_dir is ''; allowed: a text."):
+    with pytest.raises(MsprobeException, match="save_dir is ''"):
         Net("")(Tensor(VALUES))
 
 
 def test_another_device_is_refused_with_one_sentence() -> None:
     assert [dumps_tensors("save", device) for device in ("Ascend", "CPU")] == [True, False]
-    with pytest.raises(
-        MsprobeException, match=r"^save was called in a graph that is being compiled for GPU; graphs for"
-    ):
+    with pytest.raises(MsprobeException, match=r"^save .* GPU"):
         dumps_tensors("save", "GPU")
-
-
-def test_calls_outside_the_network_work_in_graph_mode_too(graph_mode: None, tmp_path: Path) -> None:
-    save(str(tmp_path), "x", Tensor(VALUES))
-    step()
-    assert list(saved(tmp_path)) == ["x_float32_0.npy"]

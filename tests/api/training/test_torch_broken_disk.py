@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from trainings import write_config
 
 from probe.api.cli import main
 
-# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
-pytestmark = pytest.mark.sampled(least=1, each=False)
+# Each starts programs: some are drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=7, each=False, group="broken disks")
 
 TRAINING = """
 import ctypes, os, resource, shutil, sys, torch
@@ -283,21 +284,21 @@ debugger.step()
 """
 
 
-@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
-def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
+def test_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
+    world = 8 if os.environ.get("PROBE_TEST_LONG") == "1" else 2
     write_config(tmp_path, "tensor", "mix")
-    ended = scripts.run(tmp_path, RANKS.format(world=8), copies=8)
-    assert [process.status for process in ended] == [0] * 8, ended[0].err
+    ended = scripts.run(tmp_path, RANKS.format(world=world, wait=60), copies=world)
+    assert [process.status for process in ended] == [0] * world, ended[0].err
     assert "ERROR" not in ended[0].log
     for step in range(2):
-        names = [dumped.read(tmp_path / "dump", step, f"rank{rank}").names for rank in range(8)]
-        assert names[0] and names == [names[0]] * 8
-    assert len(dumped.folders(tmp_path / "dump")) == 16
+        names = [dumped.read(tmp_path / "dump", step, f"rank{rank}").names for rank in range(world)]
+        assert names[0] and names == [names[0]] * world
+    assert len(dumped.folders(tmp_path / "dump")) == 2 * world
 
 
 def test_a_rank_that_never_starts_costs_the_others_nothing_that_they_have(scripts: Any, tmp_path: Path) -> None:
     write_config(tmp_path)
-    code = RANKS.format(world=3).replace("dist.init", "debugger.start()\ntorch.abs(torch.ones(1))\ndist.init")
+    code = RANKS.format(world=3, wait=2).replace("dist.init", "debugger.start()\ntorch.abs(torch.ones(1))\ndist.init")
     ended = scripts.run(tmp_path, code, copies=2)
     assert [process.status for process in ended] == [1, 1] and "ERROR" not in ended[0].log
     assert "Error" in ended[0].err, "the program gets what it would get without the tool"
@@ -318,7 +319,7 @@ for rank in range(8):
     except FileExistsError:
         pass
 debugger = PrecisionDebugger("config.json")
-wait = datetime.timedelta(seconds=60 if {world} == 8 else 2)
+wait = datetime.timedelta(seconds={wait})
 dist.init_process_group("gloo", f"file://{{os.getcwd()}}/store", rank=rank, world_size={world}, timeout=wait)
 net = nn.Sequential(nn.Linear(4, 4))
 for step in range(2):

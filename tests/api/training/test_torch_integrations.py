@@ -47,8 +47,6 @@ for mistake in (lambda: MsprobeTrainerCallback("config.json"), lambda: pickle.du
 
 def test_mistakes_with_a_callback_are_told(tmp_path: Path) -> None:
     done = forks.run_python("transformers", tmp_path / "program.py", code=MISTAKES)
-    assert [line for line in done.stdout.splitlines() if line.startswith(">")] == [
-        "> MsprobeTrainerCallback: debugger is of type str; allowed: a PrecisionDebugger.",
-        "> MsprobeTrainerCallback cannot be sent to another process, which needs a debugger of its own; start the "
-        'processes with torchrun, or in Lightning with strategy="ddp".',
-    ], done
+    first, second = (line for line in done.stdout.splitlines() if line.startswith(">"))
+    assert "debugger is of type str; allowed: a PrecisionDebugger" in first
+    assert "cannot be sent to another process" in second and "torchrun" in second

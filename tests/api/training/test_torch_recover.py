@@ -81,12 +81,3 @@ def test_a_killed_run_recovers_to_what_a_finished_one_writes(
     assert {"Module.fc.Linear.backward.9", "Torch.sin.9.forward", "Tensor.sum.9.backward"} <= set(finished.names)
     assert finished.data == recovered.data and finished.tree == recovered.tree
     assert [names for names, _ in finished.stacks.values()] == [names for names, _ in recovered.stacks.values()]
-
-
-def test_recover_without_anything_to_recover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty" / "step0" / "rank0").mkdir(parents=True)
-    for folder, match in [("empty", "holds no dump.journal, and no dump either"), ("missing", "does not exist")]:
-        assert main(["recover", str(tmp_path / folder)]) == 2
-        said = capsys.readouterr()
-        assert said.out == "" and said.err.count("\n") == 1
-        assert said.err.startswith("msprobe recover: ") and str(tmp_path / folder) in said.err and match in said.err

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,20 +182,13 @@ ALL_BUT_RELU = tuple(name for name in NAMES if name != RELU)
 _add("dump_is_empty", Refused("dump.json"), _set("dump.json", b""))
 _add("dump_is_cut_in_the_middle", Page("is cut off at byte", ()), _cut("dump.json", 0.5))
 _add("dump_lacks_its_last_bytes", Page("is cut off at byte", ()), _cut("dump.json", 0.995))
-_add("dump_is_binary", Refused("dump.json"), _set("dump.json", bytes(range(256)) * 10))
-_add("dump_is_zeros", Refused("dump.json"), _set("dump.json", bytes(4096)))
-_add("dump_is_a_list", Refused("dump.json"), _set("dump.json", [1, 2]))
-_add("dump_is_null", Refused("dump.json"), _set("dump.json", b"null"))
-_add("dump_is_a_number", Refused("dump.json"), _set("dump.json", 7))
 _add("dump_has_no_data", Refused("data"), lambda files: files["dump.json"].pop("data"))
 _add("data_is_a_list", Refused("data"), _head("data", []))
 _add("data_is_empty", Page(has=()), _head("data", {}))
 _add("record_is_a_number", Refused(RELU), _record(5))
-_add("record_is_a_text", Refused(RELU), _record("x"))
 _add("record_is_null", Refused(RELU), _record(None))
 _add("record_is_empty", Page(), _record({}))
 _add("output_is_a_text", Refused(RELU), _record({"input_args": "a", "input_kwargs": "b", "output": "c"}))
-_add("record_is_deep", Refused("dump.json"), _text("dump.json", '"Max": 1.5', f'"Max": {"[" * 5000}1{"]" * 5000}'))
 _add("keys_are_double", Page(), _text("dump.json", f'"{RELU}": {{', f'"{RELU}": {{"output": []}}, "{RELU}": {{'))
 _add("numbers_are_text", Page(), _text("dump.json", '"Max": 1.5', '"Max": "1.5"'))
 _add("numbers_are_bare_nan", Page(), _text("dump.json", '"Max": 1.5', '"Max": NaN'))
@@ -210,8 +202,6 @@ _add("type_is_unknown", Page(), _field("type", "jax.Array"))
 _add("framework_is_unknown", Refused("framework"), _head("framework", "jax"))
 _add("level_is_unknown", Page(), _head("level", "L9"))
 _add("task_is_a_number", Refused("task"), _head("task", 3))
-_add("dump_has_a_byte_order_mark", Refused("dump.json"), _text("dump.json", '{"task"', '\ufeff{"task"'))
-_add("dump_is_not_utf8", Refused("dump.json"), _text("dump.json", "Functional.relu", "Functional.rel\udcff"))
 
 # --- names
 
@@ -236,7 +226,6 @@ _add("name_is_half_a_character", Refused("dump.json"), _text("dump.json", "Funct
 # --- construct.json and stack.json
 
 _add("construct_is_missing", Page("tree"), lambda files: files.pop("construct.json"))
-_add("construct_is_empty_file", Refused("construct.json"), _set("construct.json", b""))
 _add("construct_has_no_entry", Page("tree"), _set("construct.json", {}))
 _add("construct_is_cut", Page("construct.json is cut off at byte"), _cut("construct.json", 0.5))
 _add("construct_is_a_list", Refused("construct.json"), _set("construct.json", []))
@@ -292,25 +281,6 @@ def _both_are_one_folder(given: Given) -> None:
     given.golden = given.target
 
 
-@_case(Refused())
-def _target_is_not_there(given: Given) -> None:
-    given.is_written = True
-
-
-@_case(Refused())
-def _target_is_an_empty_folder(given: Given) -> None:
-    given.target.mkdir()
-    given.is_written = True
-
-
-@_case(Refused())
-def _target_is_another_file(given: Given) -> None:
-    write(given.target, given.files)
-    given.target = given.target / "notes.txt"
-    given.target.write_text("hello", encoding="utf-8")
-    given.is_written = True
-
-
 @_case(Page(has=()))
 def _dump_is_of_debug_points(given: Given) -> None:
     head = {"task": "statistics", "level": "debug", "framework": "pytorch", "dump_data_dir": None}
@@ -353,34 +323,7 @@ def _as_steps(given: Given, target: dict[int, tuple[str, ...]], golden: dict[int
     given.is_written = True
 
 
-# --- what is no plain file
-
-
-@_case(Refused())
-def _dump_is_a_folder(given: Given) -> None:
-    given.files["dump.json"] = None
-    (given.target / "dump.json").mkdir(parents=True)
-
-
-@_case(Refused())
-def _dump_is_a_link_to_itself(given: Given) -> None:
-    given.files["dump.json"] = None
-    given.target.mkdir()
-    (given.target / "dump.json").symlink_to("dump.json")
-
-
-@_case(Refused())
-def _dump_is_a_link_to_nothing(given: Given) -> None:
-    given.files["dump.json"] = None
-    given.target.mkdir()
-    (given.target / "dump.json").symlink_to("gone.json")
-
-
-@_case(Refused())
-def _dump_is_a_pipe(given: Given) -> None:
-    given.files["dump.json"] = None
-    given.target.mkdir()
-    os.mkfifo(given.target / "dump.json")
+# --- what else is given
 
 
 @_case(Refused(path="output"))
