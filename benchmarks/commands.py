@@ -3,7 +3,7 @@
     python benchmarks/commands.py                                   # every command, in a size that takes a minute
     python benchmarks/commands.py compare graph --sizes 20000 --repeats 3 --real PYTHON
 
-Every number is that of a whole command in a process of its own, the least of `--repeats` runs. Another tool (``--real``,
+Every number is that of a whole command in a process of its own, the least of some runs. Another tool (``--real``,
 an interpreter that has it under our import name) runs on the same files in between. The commands:
 
 - ``start``: what there is to wait for before any work.

@@ -20,8 +20,9 @@ Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `s
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,
 all tensors saved), ``md5`` (mix, checksums besides statistics), ``watch-L0``, ``watch-L1`` and ``watch-mix`` (task
 ``overflow_check`` with nothing to report). With PyTorch also ``monitor-idle``, ``monitor-gradients``,
-``monitor-activations``, ``monitor-all`` and ``monitor-all-tenth`` (each tenth step), which is `TrainerMon`, and ``floor-L0``, ``floor-L1`` and ``floor-mix``: the least
-that a tool written in Python can do at that level (`floor_torch.py`).
+``monitor-activations``, ``monitor-all`` and ``monitor-all-tenth`` (each tenth step), which is `TrainerMon`, and
+``floor-L0``, ``floor-L1`` and ``floor-mix``: the least that a tool written in Python can do at that level
+(`floor_torch.py`).
 
 What a step writes is removed after each round, which makes new files slower on ext4: it looks past the inodes that were
 deleted in the last minutes. ``TMPDIR=/dev/shm`` measures without that.
