@@ -330,17 +330,6 @@ def test_findings_go_to_the_folder_of_the_rank_once_it_is_known(
     assert f"see {table}." in capsys.readouterr().err
 
 
-def test_a_step_that_is_discarded_leaves_the_file_of_an_earlier_run(check: Check) -> None:
-    check.run("bit_noise", lambda: torch.tan(POLE))
-    before = check.rows()
-    assert len(before) == 1
-    PrecisionDebugger.reset()
-    debugger = check.debugger("bit_noise")
-    debugger.start()
-    PrecisionDebugger.set_init_step(5)
-    assert check.rows() == before
-
-
 @pytest.mark.parametrize("calls", [0, 1])
 def test_the_file_of_an_earlier_run_does_not_stand_for_a_step_without_findings(check: Check, calls: int) -> None:
     check.run("bit_noise", lambda: torch.tan(POLE))
@@ -386,17 +375,21 @@ def test_a_function_that_refuses_moved_inputs_is_judged_without_them(check: Chec
 # --- what is chosen
 
 
-def test_list_chooses_calls(check: Check) -> None:
-    point = torch.full((8,), 1.5707964)
-    rows = check.run("bit_noise", lambda: (torch.tan(point), point.tan()), list=["Tensor.tan"])
-    assert names(rows) == {("Tensor.tan", "ill-conditioned")}
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"list": ["Tensor.tan"]}, ["Tensor.tan.0.forward"]),
+        ({"scope": ["Torch.tan.1.forward", "Torch.tan.2.forward"]}, ["Torch.tan.1.forward", "Torch.tan.2.forward"]),
+    ],
+)
+def test_lists_and_scopes_choose_calls(section: dict[str, Any], expected: list[str], check: Check) -> None:
+    def calls() -> None:
+        for _ in range(4):
+            torch.tan(POLE)
+        if "list" in section:
+            POLE.tan()
 
-
-def test_scope_chooses_calls(check: Check) -> None:
-    point = torch.full((8,), 1.5707964)
-    scope = ["Torch.tan.1.forward", "Torch.tan.2.forward"]
-    rows = check.run("bit_noise", lambda: [torch.tan(point) for _ in range(4)], scope=scope)
-    assert [row["api_name"] for row in rows] == scope
+    assert [row["api_name"] for row in check.run("bit_noise", calls, **section)] == expected
 
 
 @pytest.mark.parametrize(
