@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from probe.common.errors import MsprobeException
+from probe.common.report.trends import TrendRow, TrendStep, TrendTable
 from probe.monitor.alerts.actions import ALERTS, Alerts
 from probe.monitor.alerts.learned import LearnedRules
 from probe.monitor.alerts.rows import Finding
+from probe.monitor.output.tables import TableFiles, first_layout
 from probe.monitor.schedule import Schedule, WatchedFile, switched_off
 from probe.monitor.setup import first, second
 from probe.monitor.setup.alert import AlertSettings
@@ -124,3 +126,13 @@ def test_actions_are_taken_where_they_are_configured_and_a_failure_is_logged_onc
     printed = capsys.readouterr().err
     assert printed.count("of the user") == 1
     assert "step 3, rank 0: head (actv)" in printed and "2 more rows of step 3" in printed
+
+
+def test_a_torn_line_is_ended_before_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "actv_0-9.csv"
+    path.write_text("vpp_stage,name,step,norm\n0,a,0,1.", encoding="utf-8")
+    files = TableFiles(str(tmp_path), first_layout(10, None))
+    table = TrendTable("actv", ("norm",), has_shape=False, rows=[TrendRow("b,c", 0, 0, [0.1], "", "")])
+    files.write(TrendStep(1, [table], 1))
+    files.close()
+    assert path.read_text(encoding="utf-8").splitlines() == ["vpp_stage,name,step,norm", "0,a,0,1.", '0,"b,c",1,0.1']
