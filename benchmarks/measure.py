@@ -10,10 +10,11 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 QUIET = {"GLOG_v": "3"}
@@ -65,6 +66,39 @@ def run_worker(python: str, script: str, arguments: dict[str, Any]) -> Any:
             tail = "\n".join(done.stdout.splitlines()[-15:])
             raise Failed(f"{os.path.basename(script)} {arguments} ended with {done.returncode}:\n{tail}")
         return json.loads(Path(result).read_text(encoding="utf-8"))
+
+
+class Cost(NamedTuple):
+    """What a command took."""
+
+    wall_s: float
+    cpu_s: float
+    memory_mib: float
+    """Of its largest process."""
+
+
+def cost(command: Sequence[str], folder: str, environment: Mapping[str, str] | None = None) -> Cost:
+    """Run `command` in `folder`; a finding, which is status 1, is no failure.
+
+    Raises:
+        Failed: it ended with another status; the message ends with the last lines it printed.
+    """
+    with tempfile.TemporaryFile() as said:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in (0, 1):
+            said.seek(0)
+            tail = "\n".join(said.read().decode(errors="replace").splitlines()[-15:])
+            raise Failed(f"{' '.join(command)} ended with {process.returncode}:\n{tail}")
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    """The least of each number."""
+    return Cost(*map(min, zip(*costs)))
 
 
 def worker_arguments() -> dict[str, Any] | None:

@@ -76,7 +76,7 @@ def training(name: str, optimizer: bool = False) -> Training:
     model = GPT(size)
     ids = torch.randint(size.vocabulary, (size.batch, size.length + 1))
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].reshape(-1)
-    update = torch.optim.SGD(model.parameters(), lr=1e-3) if optimizer else None
+    update = torch.optim.AdamW(model.parameters(), lr=1e-4) if optimizer else None
 
     def step() -> None:
         logits = model(inputs)
@@ -86,4 +86,4 @@ def training(name: str, optimizer: bool = False) -> Training:
             update.step()
         model.zero_grad(set_to_none=True)
 
-    return Training(model, step)
+    return Training(model, step, update)

@@ -19,8 +19,10 @@ MindSpore runs on one core and without its pipeline there (`models_mindspore.mea
 Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `start` is never called), ``filtered``
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,
 all tensors saved), ``md5`` (mix, checksums besides statistics), ``watch-L0``, ``watch-L1`` and ``watch-mix`` (task
-``overflow_check`` with nothing to report). With PyTorch also ``floor-L0``, ``floor-L1`` and ``floor-mix``: the least
-that a tool written in Python can do at that level (`floor_torch.py`).
+``overflow_check`` with nothing to report). With PyTorch also ``monitor-idle``, ``monitor-gradients``,
+``monitor-activations``, ``monitor-all`` and ``monitor-all-tenth`` (each tenth step), which is `TrainerMon`, and
+``floor-L0``, ``floor-L1`` and ``floor-mix``: the least that a tool written in Python can do at that level
+(`floor_torch.py`).
 
 What a step writes is removed after each round, which makes new files slower on ext4: it looks past the inodes that were
 deleted in the last minutes. ``TMPDIR=/dev/shm`` measures without that.
@@ -46,6 +48,20 @@ import measure
 
 LEVELS = {"mounted": "mix", "filtered": "mix", "tensor": "mix", "md5": "mix", "L0": "L0", "L1": "L1", "mix": "mix"}
 LEVELS.update({"watch-L0": "L0", "watch-L1": "L1", "watch-mix": "mix"})
+FOUR = ["min", "max", "mean", "norm"]
+ACTIVATIONS = {"xy_distribution": True, "all_xy": True}
+EVERYTHING = {
+    **ACTIVATIONS, "wg_distribution": True, "mv_distribution": True, "param_distribution": True, "mg_direction": True,
+    "ops": [*FOUR, "zeros", "nans"],
+}  # fmt: skip
+MONITORS: dict[str, dict[str, Any]] = {
+    "monitor-idle": {**ACTIVATIONS, "wg_distribution": True, "start_step": 10**9, "ops": FOUR},
+    "monitor-gradients": {"wg_distribution": True, "ops": FOUR},
+    "monitor-activations": {**ACTIVATIONS, "ops": FOUR},
+    "monitor-all": {**EVERYTHING, "alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}]}},
+    "monitor-all-tenth": {**EVERYTHING, "step_interval": 10},
+}
+"""Mode -> settings of `TrainerMon`; the step ends with the optimizer's then."""
 MODES = ("bare", "mounted", "filtered", "L0", "L1", "mix", "tensor", "md5")
 WATCHES = ("watch-L0", "watch-L1", "watch-mix")
 FLOORS = ("floor-L0", "floor-L1", "floor-mix")
@@ -126,9 +142,15 @@ def _written() -> dict[str, int]:
 def work(backend: str, size: str, mode: str, steps: int, optimizer: bool) -> dict[str, Any]:
     """Measure `steps` steps of each kind in rounds; all times in seconds."""
     models = f"models_{backend}"
+    optimizer = optimizer or mode in MONITORS
     twin = Twin(lambda: importlib.import_module(models).training(size, optimizer).step)
     training = importlib.import_module(models).training(size, optimizer)
-    debugger = _debugger(backend, mode) if mode != "bare" else None
+    debugger = None if mode == "bare" or mode in MONITORS else _debugger(backend, mode)
+    if mode in MONITORS:
+        Path("config.json").write_text(json.dumps({"targets": {}, **MONITORS[mode]}), encoding="utf-8")
+        front = importlib.import_module(measure.FRONT_ENDS[backend])
+        monitor = front.TrainerMon("config.json", params_have_main_grad=False)
+        monitor.set_monitor(training.model, grad_acc_steps=1, optimizer=training.optimizer)
     calls: list[Callable[..., Any]] = [training.step]
     if debugger is not None and mode != "mounted":
         model = training.model
@@ -193,15 +215,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="CPU time of a step with the tool, relative to the bare step.")
     parser.add_argument("--backend", type=measure.check_backend, default="torch")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
-    parser.add_argument("--modes", nargs="+", choices=(*MODES, *WATCHES, *FLOORS), default=MODES)
+    parser.add_argument("--modes", nargs="+", choices=(*MODES, *WATCHES, *FLOORS, *MONITORS), default=MODES)
     parser.add_argument("--steps", type=int, metavar="N", help="steps of each kind in one process")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="processes for a tool and mode (default 3)")
     parser.add_argument("--optimizer", action="store_true", help="the step ends with the optimizer's")
     parser.add_argument("--real", metavar="PYTHON", help="interpreter with another tool of the same import name")
     parser.add_argument("--json", metavar="FILE", help="write the results there too")
     options = parser.parse_args(arguments)
-    if options.backend != "torch" and set(options.modes) & set(FLOORS):
-        parser.error("the floor modes are there for --backend torch only")
+    if options.backend != "torch" and set(options.modes) & {*FLOORS, *MONITORS}:
+        parser.error("the floor and monitor modes are there for --backend torch only")
     if options.repeats < 1 or (options.steps is not None and options.steps < 1):
         parser.error("--steps and --repeats must be 1 or more")
 

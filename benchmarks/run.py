@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import Any
 
-import compare_speed
+import commands
 import measure
 import overhead
 import records
@@ -33,11 +33,13 @@ def main() -> int:
         benchmarks += [
             ("Records", records, ["--calls", "500", "5000", "--repeats", "2", *real]),
             ("Bandwidth of the statistics", statistics_bandwidth, ["--elements", "1000", "100000", "1000000"]),
-            ("Comparison", compare_speed, ["--records", "2000", "--megabytes", "64", "--repeats", "1", *real]),
         ]
     for title, benchmark, arguments in benchmarks:
         print(f"\n# {title}\n", flush=True)
         failed |= benchmark.main([*backend, *arguments])
+    if options.backend == "torch":
+        print("\n# Commands\n", flush=True)
+        failed |= commands.main(real)
     return failed
 
 

@@ -32,3 +32,4 @@ class Training(NamedTuple):
 
     model: Any
     step: Callable[[], None]
+    optimizer: Any = None

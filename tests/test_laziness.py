@@ -58,14 +58,7 @@ def test_the_command_line_waits_for_nothing_that_only_one_command_needs() -> Non
 
 def test_a_program_that_imports_the_debugger_imports_no_part_of_another_task() -> None:
     loaded = python("from msprobe.pytorch import PrecisionDebugger; import sys; print(*sys.modules)").split()
-    others = (
-        "compare",
-        "graph",
-        "monitor",
-        "api.monitoring",
-        "precheck",
-        "rerun",
-        "runtime_checks",
-        "common.dump.reading",
-    )
+    others = [
+        "compare", "graph", "monitor", "api.monitoring", "precheck", "rerun", "runtime_checks", "common.dump.reading",
+    ]  # fmt: skip
     assert not [name for name in loaded if name.startswith(tuple(f"probe.{other}" for other in others))]

@@ -55,31 +55,11 @@ def test_records_and_bandwidth_print_their_tables(tmp_path: Path) -> None:
     assert "| float32 " in done.stdout
 
 
-def test_growth_has_a_point_of_each_curve(tmp_path: Path) -> None:
-    done = run(tmp_path, "growth.py", "--points", "1", "--repeats", "1", "--json", "result.json")
-    assert done.returncode == 0, done.stderr
-    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    assert [len(result[curve]) for curve in ("calls", "elements", "L0", "L1", "mix")] == [1] * 5
-
-
-def test_the_benchmark_of_a_device_can_be_tried_without_one(tmp_path: Path) -> None:
-    options = ["--device", "cpu", "--model", "small", "--repeats", "1", "--elements", "1000", "--json", "result.json"]
-    done = run(tmp_path, "device.py", *options)
-    assert done.returncode == 0, done.stderr
-    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    assert 0 < result["L0"]["records"] < result["L1"]["records"]
-    assert result["L1"]["waits"] == dict.fromkeys(result["L1"]["waits"], 0)
-    assert [line["dtype"] for line in result["bandwidth"]] == ["torch.float32", "torch.bfloat16"]
-
-
-def test_a_comparison_is_timed_with_made_dumps_a_models_and_real_data(tmp_path: Path) -> None:
-    options = ["--records", "300", "--megabytes", "2", "--kinds", ".npy", "--repeats", "1", "--json", "result.json"]
-    done = run(tmp_path, "compare_speed.py", *options)
+def test_commands_are_timed_with_made_dumps(tmp_path: Path) -> None:
+    done = run(tmp_path, "commands.py", "compare", "graph", "--sizes", "300", "--json", "result.json")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["results"]
-    kinds = [name.partition(",")[0] for name in results]
-    assert kinds[:6] == ["python -c pass", "compare --help", "20 records", "same", "differ", "model"]
-    assert kinds[6:] == ["2 MB of .npy", "2 MB of .npy"]
+    assert len(results) == 4
     assert all(costs["ours"]["memory_mib"] > 0 for costs in results.values())
 
 

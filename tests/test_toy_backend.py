@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from probe.api.cli import main
+
 ROOT = Path(__file__).parents[1]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests/backends/support")])
 CONTRACT = ("calls/test_names.py", "calls/test_gradients.py")
@@ -52,18 +56,17 @@ def test_the_core_of_the_contract_needs_no_optional_group(tmp_path: Path) -> Non
     assert " passed" in done.stdout
 
 
-def compared(folder: Path, target: str) -> subprocess.CompletedProcess[str]:
-    paths = ("-tp", target, "-gp", "golden", "-o", f"of_{target}")
-    return run(folder, "-m", "probe", "compare", *paths, "--fail-on", "divergence")
-
-
-def test_its_dumps_are_compared(tmp_path: Path) -> None:
+def test_its_dumps_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = run(tmp_path, "-c", PROGRAM)
     assert done.returncode == 0, done.stderr
-    same, other = compared(tmp_path, "same"), compared(tmp_path, "other")
-    assert (same.returncode, other.returncode) == (0, 1), same.stdout + same.stderr + other.stdout + other.stderr
-    assert "no divergence" in same.stdout
-    assert "first divergence" in other.stdout and "head" in other.stdout
+    for target, status, says in (("same", 0, "no divergence"), ("other", 1, "first divergence")):
+        paths = ("-tp", target, "-gp", "golden", "-o", f"of_{target}")
+        assert main(["compare", *paths, "--fail-on", "divergence"]) == status
+        said = capsys.readouterr().out
+        assert says in said and ("head" in said) == (target == "other")
     (dump,) = tmp_path.glob("golden/step0/*/dump.json")
     assert "Module.body.fc.Linear.backward.0" in json.loads(dump.read_text(encoding="utf-8"))["data"]
 

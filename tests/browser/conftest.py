@@ -20,7 +20,7 @@ _SWITCHES = (
 )
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-SHARE = 40
+SHARE = 24
 """So many of the tests run, others each time: each opens a page, which takes a second. `make reliability` runs all."""
 
 Open = Callable[..., Any]

@@ -104,27 +104,6 @@ def test_markdown_is_all_that_an_issue_needs(page_file: Path, open_page: Any) ->
         assert sorted(frame.rpartition(": ")[2] for frame in frames) == sorted(codes)
 
 
-def test_a_metric_that_a_value_has_none_of_is_not_shown(tmp_path: Path, open_page: Any) -> None:
-    numpy = pytest.importorskip("numpy")
-    for side, by in (("target", 0.5), ("golden", 0.25)):
-        scalar = {**tensor(by, shape=()), "data_name": f"{CALL}.input.1.npy"}
-        entry = call({"type": "int", "value": 3}, scalar, output=tensor(by))
-        data = tmp_path / side / "dump_tensor_data"
-        written(tmp_path / side, {CALL: entry}, {CALL: None}, task="tensor", dump_data_dir=str(data))
-        data.mkdir()
-        numpy.save(data / f"{CALL}.input.1.npy", numpy.float32(by))
-    paths = ("-tp", str(tmp_path / "target"), "-gp", str(tmp_path / "golden"))
-    assert main(["graph_visualize", *paths, "-o", str(tmp_path / "out")]) == 0
-    [made] = (tmp_path / "out").glob("*.html")
-    page = open_page(made, f"#node={CALL}")
-
-    page.wait_for_selector("#detail table")
-    assert page.evaluate("state.rows.info.mode") == "tensor"
-    shown = page.inner_text("#detail")
-    assert "MaxAbsErr 0.25" in shown
-    assert "unsupported" not in shown and "N/A" not in shown and "Cosine" not in shown
-
-
 def test_markdown_of_one_run_has_one_side(tmp_path: Path, open_page: Any) -> None:
     hostile = "Functional.re`l|u.0.forward"
     records = {hostile: call(tensor(), output=tensor(2.5))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,70 +25,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ("llama_weight", "llama_three_layers", "llama_nan")
     targets = [one for name in names for one in ("-tp", DUMPS / name)]
     return visualised(tmp_path_factory.mktemp("runs"), *targets, "-gp", DUMPS / "llama")
-
-
-@pytest.mark.parametrize("width", [1280, 1920])
-def test_the_overflow_of_one_run_alone_is_read_whole(tmp_path: Path, open_page: Any, width: int) -> None:
-    page = open_page(visualised(tmp_path, "-tp", DUMPS / "llama_nan"), width=width)
-
-    page.click('[data-view="overflow"]')
-    page.wait_for_selector(".row-overflow[data-node]")
-    names = page.locator(".row-overflow[data-node] .name")
-    assert names.count() > 10
-    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
-    assert names.evaluate_all(cut) == []
-    assert page.locator(".row-overflow.titles span:visible").all_inner_texts() == ["in order of execution", "overflow"]
-    line = page.locator(".row-overflow[data-node]").first
-    assert [one.inner_text() for one in line.locator(":scope > *:visible").all()] == [
-        line.get_attribute("data-node"), line.locator("em").inner_text()
-    ]  # fmt: skip
-
-
-def test_how_many_are_inside_is_not_read_as_part_of_their_letter(tmp_path: Path, open_page: Any) -> None:
-    page = open_page(visualised(tmp_path, *WEIGHT, "--rules", "msprobe"))
-
-    page.click("#bar button:text-is('1')")
-    row = page.locator('#lines [data-node="Module.model.LlamaModel.forward.0"]')
-    letters = row.locator(".name .badge").all_inner_texts()
-    counts = row.locator(".name .count").all_inner_texts()
-    inside = page.evaluate("insideOf(state.rows.find('Module.model.LlamaModel.forward.0'))")
-    assert letters == ["?"]
-    assert counts == [f"\u00d7{count}" for _, count in inside]
-    assert f"{inside[0][1]} inside: warning" in row.get_attribute("aria-label")
-    badge, count = row.locator(".name .badge").bounding_box(), row.locator(".name .count").bounding_box()
-    assert badge["x"] + badge["width"] <= count["x"]
-
-
-def test_by_the_rules_of_msprobe_it_opens_at_the_first_warning_where_there_is_no_error(
-    tmp_path: Path, open_page: Any
-) -> None:
-    page = open_page(visualised(tmp_path, *WEIGHT, "--rules", "msprobe"))
-    first = page.evaluate(
-        """(() => {
-          const keys = state.manifest.statuses.map((one) => one.key);
-          if (state.rows.status.includes(keys.indexOf("error"))) return "an error";
-          return state.rows.name(state.rows.status.indexOf(keys.indexOf("warning")));
-        })()"""
-    )
-
-    assert selected(page) == first
-    page.keyboard.press("Home")
-    page.keyboard.press("f")
-    assert selected(page) == first
-    page.keyboard.press("Home")
-    page.click(f"#verdict p button:text-is('{first}')")
-    assert selected(page) == first
-
-
-def test_by_the_rules_of_msprobe_several_ranks_open_at_the_worst(tmp_path: Path, open_page: Any) -> None:
-    for rank, name in enumerate(("llama", "llama_weight", "llama_nan")):
-        shutil.copytree(DUMPS / name, tmp_path / "target" / "step0" / f"rank{rank}")
-        shutil.copytree(DUMPS / "llama", tmp_path / "golden" / "step0" / f"rank{rank}")
-    paths = ("-tp", tmp_path / "target", "-gp", tmp_path / "golden")
-    page = open_page(visualised(tmp_path / "page", *paths, "--rules", "msprobe"))
-
-    assert page.evaluate("state.rows.info.rank") == 2
-    assert selected(page) == FAULT
 
 
 def test_each_of_several_targets_has_a_button_to_its_own_first_divergence(runs: Path, open_page: Any) -> None:
@@ -116,19 +51,6 @@ def test_each_of_several_targets_has_a_button_to_its_own_first_divergence(runs: 
     assert f"llama_nan: {selected(page)}" == firsts[2]
 
 
-def test_there_is_a_column_of_checksums_only_where_there_are_checksums(tmp_path: Path, open_page: Any) -> None:
-    name = "Functional.relu.0.forward"
-    heads = {}
-    for task, entry in (("statistics", tensor()), ("checksum", {**tensor(), "md5": "a1b2c3d4"})):
-        written(tmp_path / task, {name: call(entry, output=entry)}, {name: None})
-        page = open_page(visualised(tmp_path / f"{task}_page", "-tp", tmp_path / task), f"#node={name}")
-        page.wait_for_selector("#detail table")
-        heads[task] = page.locator("#detail table tr").first.inner_text().split()
-        page.evaluate("select(0)")
-        assert ("checksum" in page.evaluate("asMarkdown(0)")) == (task == "checksum")
-    assert "checksum" in heads["checksum"] and "checksum" not in heads["statistics"]
-
-
 def test_what_one_side_lacks_differs_by_no_size(tmp_path: Path, open_page: Any) -> None:
     name, other = "Functional.attention.0.forward", "Functional.attention.1.forward"
     for side, mask, value in (("target", tensor(), float("nan")), ("golden", None, 1.0)):
@@ -148,22 +70,6 @@ def test_what_one_side_lacks_differs_by_no_size(tmp_path: Path, open_page: Any) 
     assert "inf" not in page.locator("#detail .item:has-text('input.1')").inner_text()
 
 
-def test_after_a_click_on_a_button_the_arrows_walk_on(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-    page.wait_for_selector("#detail table")
-
-    page.click("text=Copy as Markdown")
-    until(page, "byId('say').textContent.startsWith('Copied')")
-    page.keyboard.press("ArrowDown")
-    below = selected(page)
-    assert below != FAULT
-    with page.expect_download():
-        page.click("#bar button:text-is('CSV')")
-    page.keyboard.press("ArrowUp")
-    assert selected(page) == FAULT
-    assert page.evaluate("document.activeElement.id") == "scroll"
-
-
 def test_the_help_says_which_number_hides_which_status(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 
@@ -177,31 +83,6 @@ def test_the_help_says_which_number_hides_which_status(weight: Path, open_page: 
     page.keyboard.press("Escape")
     page.keyboard.press("7")
     assert page.get_attribute('#statuses [data-status="7"]', "aria-pressed") == "false"
-
-
-def test_where_the_chosen_row_is_hidden_the_nearest_one_is_chosen(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-    fault = page.evaluate("state.selected")
-
-    page.keyboard.press("7")
-    until(page, "document.querySelector('#lines [aria-selected=true]') !== null")
-    assert page.evaluate("state.selected") == fault + 1
-    assert page.evaluate("passes(state.selected)")
-    page.keyboard.press("7")
-    page.keyboard.press("f")
-    assert selected(page) == FAULT
-
-
-def test_a_bound_may_have_spaces(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-
-    for query in ("err > 0.4", "err >0.4", "err> 0.4 linear"):
-        page.fill("#search", query.replace(" ", "").replace("linear", " linear"))
-        until(page, "hits.length > 0 && searched === filter.query")
-        expected = page.evaluate("hits.length")
-        page.fill("#search", query)
-        until(page, f"searched === {query!r}")
-        assert page.evaluate("[hits.length, badSearch]") == [expected, ""]
 
 
 def test_where_the_golden_run_alone_is_not_finite_o_says_so_and_leads_there(tmp_path: Path, open_page: Any) -> None:
@@ -252,16 +133,3 @@ def test_the_end_of_a_path_begins_with_the_folder_of_the_run(tmp_path: Path, ope
     assert page.evaluate("byId('head').scrollHeight - byId('head').clientHeight") < 5
 
 
-def test_shift_f_comes_back_to_the_first_divergence_of_the_run(runs: Path, open_page: Any) -> None:
-    page = open_page(runs)
-    first = page.evaluate("state.manifest.first")
-    place = selected(page)
-
-    page.select_option("#comparison", "1" if first != 1 else "2")
-    until(page, f"state.rows.k !== {first}")
-    page.keyboard.press("Escape")
-    page.focus("#scroll")
-    page.keyboard.press("Home")
-    page.keyboard.press("Shift+F")
-    until(page, f"state.rows.k === {first}")
-    assert selected(page) == place

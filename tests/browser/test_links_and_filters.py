@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 import synthetic_page
+from synthetic_page import packed, unpacked
 from waiting import until
 
 from probe.graph.output.page import PageData, write_page
 
 ROWS = 400
 TARGET_ONLY, GOLDEN_ONLY = range(40), range(60, 80)
-
-
-def unpacked(block: bytes) -> Any:
-    return json.loads(gzip.decompress(base64.b64decode(block)))
-
-
-def packed(value: object) -> bytes:
-    return base64.b64encode(gzip.compress(json.dumps(value).encode("utf-8")))
 
 
 def made() -> tuple[PageData, dict[str, Any]]:
@@ -186,16 +176,6 @@ def test_a_link_is_followed_though_an_address_was_about_to_be_written(ranks: Pat
     assert page.evaluate("[replaced, location.hash]") == [["#node=DefaultModel"], "#node=DefaultModel"]
 
 
-def test_a_page_opens_with_a_link_to_what_is_not_there(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks, "#node=no.such.call&c=7&q=linear")
-
-    assert page.locator("[role=alert]").all_inner_texts() == [
-        "The link asks for c=7, which is not on this page: it is shown without that.",
-        "The link asks for node=no.such.call, which is not on this page: it is shown without that.",
-    ]
-    assert page.evaluate("[state.rows.k, state.selected === state.rows.info.first, hits.length > 0]") == [0, True, True]
-
-
 def test_a_search_that_cannot_be_made_says_what_is_allowed(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks)
 
@@ -211,20 +191,6 @@ def test_a_search_that_cannot_be_made_says_what_is_allowed(ranks: Path, open_pag
     again = open_page(ranks, "#" + page.url.split("#")[1])
     assert "Not understood" in again.inner_text("#hits")
     assert again.evaluate("lineCount") > 0
-
-
-def test_the_search_is_cleared_by_escape_and_by_its_button(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks)
-
-    for clear in (lambda: page.keyboard.press("Escape"), lambda: page.click("#unsearch")):
-        assert not page.is_visible("#unsearch")
-        page.keyboard.press("/")
-        page.keyboard.type("linear")
-        until(page, "hits.length > 0")
-        clear()
-        until(page, "found === null && filter.query === ''")
-        assert page.evaluate("[document.activeElement.id, byId('search').value]") == ["scroll", ""]
-        assert page.inner_text("#hits") == ""
 
 
 def test_of_two_comparisons_that_are_asked_for_the_last_is_shown(ranks: Path, open_page: Any) -> None:
@@ -253,21 +219,6 @@ def test_a_comparison_that_cannot_be_read_leaves_the_other_one(tmp_path: Path, o
     page.focus("#scroll")
     page.keyboard.press("Home")
     assert page.evaluate("state.rows.name(state.selected)") == "DefaultModel"
-
-
-def test_many_notes_leave_room_for_the_rows_and_a_broken_link_stands_above_them(tmp_path: Path, open_page: Any) -> None:
-    data, _ = made()
-    unpaired = [f"run/step{step} has no counterpart." for step in range(200)]
-    manifest = {**data.manifest, "unpaired": unpaired}
-    page = open_page(Path(write_page(PageData(manifest, data.blocks), str(tmp_path / "page"), 40)), "#c=77")
-
-    assert page.evaluate("byId('head').scrollHeight - byId('head').clientHeight") < 5
-    assert page.evaluate("byId('scroll').clientHeight") > 250
-    assert page.locator("#head .banner:not(.bad)").count() == 1
-    page.click("#head summary b:text-is('199 more')")
-    assert page.is_visible("text=run/step199 has no counterpart.")
-    alert, verdict = page.locator("[role=alert]").bounding_box(), page.locator("#verdict").bounding_box()
-    assert alert["y"] < verdict["y"]
 
 
 def test_details_that_are_missing_are_named_once(tmp_path: Path, open_page: Any) -> None:

@@ -36,19 +36,6 @@ def test_it_opens_at_the_first_divergence_and_says_so(weight: Path, open_page: A
     assert "diverged 1" in page.inner_text("#statuses")
 
 
-def test_f_leads_back_and_n_and_p_stop_at_problems(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-
-    page.keyboard.press("n")
-    assert selected(page) == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
-    page.keyboard.press("p")
-    assert selected(page) == FAULT
-    page.keyboard.press("Home")
-    assert selected(page) == "DefaultModel"
-    page.keyboard.press("f")
-    assert selected(page) == FAULT
-
-
 SEARCHES = (
     ("layers.1 up_proj", 3, "up_proj"),
     ("/linear\\.1[0-9]\\./", 3, "linear.1"),
@@ -92,13 +79,6 @@ def test_enter_right_behind_the_last_letter_goes_to_a_hit(weight: Path, open_pag
     until(page, "state.rows.name(state.selected).includes('up_proj')")
 
 
-def test_a_search_without_hits_says_so(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-
-    page.fill("#search", "no such call")
-    until(page, "document.getElementById('hits').textContent === 'no hits'")
-
-
 def test_rows_open_and_close(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 
@@ -115,33 +95,6 @@ def test_rows_open_and_close(weight: Path, open_page: Any) -> None:
     assert lines(page) == 1
     page.keyboard.press("ArrowRight")
     assert lines(page) > 1
-
-
-def test_filters_combine_and_are_in_the_address(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-
-    for status in "12":
-        page.keyboard.press(status)
-    page.click(".menu summary")
-    page.select_option("[data-filter=kind]", "1")
-    page.select_option("[data-filter=direction]", "forward")
-    shown = page.inner_text("#count")
-    until(page, "location.hash.includes('hide=1+2') && location.hash.includes('kind=1')")
-    until(page, "location.hash.includes('direction=forward')")
-    again = open_page(weight, "#" + page.url.split("#")[1])
-    assert again.inner_text("#count") == shown
-    assert selected(again) == FAULT
-    again.click("#bar button:text-is('Clear')")
-    assert again.inner_text("#count") == ""
-
-
-def test_a_link_leads_to_a_node(weight: Path, open_page: Any) -> None:
-    page = open_page(weight, "#Module.lm_head.Linear.forward.0")
-
-    assert selected(page) == "Module.lm_head.Linear.forward.0"
-    page.reload()
-    until(page, "document.documentElement.dataset.ready === '1'")
-    assert selected(page) == "Module.lm_head.Linear.forward.0"
 
 
 def test_the_plot_jumps_and_a_drag_filters_until_escape(weight: Path, open_page: Any) -> None:
@@ -173,19 +126,6 @@ def test_a_range_is_chosen_in_the_plot_with_the_keyboard(weight: Path, open_page
     assert page.inner_text("#count") == "3 of 303 rows"
     page.keyboard.press("Escape")
     assert page.inner_text("#count") == ""
-
-
-def test_a_row_is_copied_as_markdown(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-
-    page.wait_for_selector("#detail table")
-    page.click("text=Copy as Markdown")
-    until(page, "document.getElementById('say').textContent.startsWith('Copied')")
-    text = page.evaluate("navigator.clipboard.readText()")
-    assert text.startswith(f"### First divergence: `{FAULT}` in `model.layers.1.mlp.up_proj` (Linear)\n")
-    assert text.index("<details>") < text.index("| input.1 | target | float32 | [64, 32] | 0.080392964 |")
-    assert text.count("\n", 0, text.index("<details>")) <= 11
-    assert "linear.py:134" in text
 
 
 def test_the_visible_rows_are_saved_as_csv(weight: Path, open_page: Any) -> None:
@@ -234,15 +174,6 @@ def test_it_is_dark_where_the_system_is(weight: Path, open_page: Any) -> None:
     assert page.evaluate(colour) == "rgb(255, 255, 255)"
 
 
-def test_where_the_browser_keeps_nothing_the_colours_change_all_the_same(weight: Path, open_page: Any) -> None:
-    page = open_page(weight)
-
-    page.evaluate("Object.defineProperty(window, 'localStorage', { get() { throw new Error('not for files'); } })")
-    page.click("[aria-label='Light or dark']")
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert page.evaluate("kept(THEME)") is None
-
-
 def test_the_focus_comes_back_from_another_view(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 
@@ -265,16 +196,6 @@ def test_without_a_divergence_it_stands_on_the_first_row(tmp_path: Path, open_pa
     assert page.is_visible(f"{ROWS}[aria-selected=true]")
     page.keyboard.press("ArrowDown")
     assert page.evaluate("lineOf(state.selected) === lineOf(0) + 1")
-
-
-def test_by_the_rules_of_msprobe_it_stands_on_the_first_error(tmp_path: Path, open_page: Any) -> None:
-    pair = ("-tp", DUMPS / "llama_nan", "-gp", DUMPS / "llama", "--rules", "msprobe", "-oc")
-    page = open_page(visualised(tmp_path, *pair))
-
-    assert selected(page) == FAULT
-    page.keyboard.press("Home")
-    page.click(f"#verdict button:text-is('{FAULT}')")
-    assert selected(page) == FAULT
 
 
 @pytest.mark.parametrize("width", [1280, 1920])
@@ -308,16 +229,6 @@ def test_verdict_paths_and_values_are_read_whole(weight: Path, open_page: Any, w
     assert norm["x"] + norm["width"] <= panel["x"] + panel["width"]
 
 
-def test_enlarged_to_200_percent_it_begins_with_the_verdict(weight: Path, open_page: Any) -> None:
-    page = open_page(weight, width=640, height=450)
-
-    assert page.evaluate("[scrollY, document.documentElement.scrollWidth <= innerWidth]") == [0, True]
-    head = page.locator("#verdict h1").bounding_box()
-    assert head["y"] >= 0 and head["y"] + head["height"] < 450
-    page.keyboard.press("ArrowDown")
-    assert selected(page) != FAULT
-
-
 def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 
@@ -339,14 +250,6 @@ def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, o
         }"""
     )
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-
-
-def test_a_dark_page_is_printed_on_white(weight: Path, open_page: Any) -> None:
-    page = open_page(weight, color_scheme="dark")
-
-    page.emulate_media(media="print", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.evaluate("getComputedStyle(document.querySelector('#verdict h1')).color") == "rgb(28, 33, 38)"
 
 
 def test_one_run_alone_has_no_second_side(tmp_path: Path, open_page: Any) -> None:

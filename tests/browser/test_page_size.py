@@ -35,6 +35,11 @@ def test_a_large_page_is_quick(large: Path, open_page: Any) -> None:
         "open all": milliseconds(page, "openTo(999)"),
         "search": milliseconds(page, "filter.query = 'layers.1000 block.3'; await search(); nextHit(1)"),
         "filter": milliseconds(page, "toggleStatus(1)"),
+        # What one search reads the others do not: stacks, types, names.
+        **{
+            query: milliseconds(page, f"filter.query = {query!r}; await search()")
+            for query in ("stack:linear.py:134", "dtype:f32", "shape:[2,16]", "/layers.*mul/")
+        },
     }
     ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
     print({"ready": round(ready), **{name: round(time) for name, time in times.items()}})
@@ -43,16 +48,6 @@ def test_a_large_page_is_quick(large: Path, open_page: Any) -> None:
     assert ready < 500 * PATIENCE
     assert {name: time for name, time in times.items() if time > 100 * PATIENCE} == {}
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
-
-
-def test_every_search_is_quick_the_first_time(large: Path, open_page: Any) -> None:
-    page = open_page(large)
-
-    # What one of them reads the others do not: stacks, types, names.
-    for query in ("stack:linear.py:134", "dtype:f32", "shape:[2,16]", "/layers.*mul/"):
-        time = milliseconds(page, f"filter.query = {query!r}; await search()")
-        assert page.evaluate("searched") == query
-        assert time < 100 * PATIENCE, query
 
 
 def test_scrolling_stays_smooth(large: Path, open_page: Any) -> None:

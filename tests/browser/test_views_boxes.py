@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 import synthetic_page
 from graph_dumps import call, tensor
 from made_dumps import written
+from synthetic_page import packed, unpacked
 from visualised_pages import DUMPS, visualised
 from waiting import until
 from written_pages import WrittenPage
@@ -25,14 +23,6 @@ LAYER = "Module.model.layers.1.LlamaDecoderLayer.forward.0"
 def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = ("-tp", str(DUMPS / "llama_weight"), "-gp", str(DUMPS / "llama"))
     return visualised(tmp_path_factory.mktemp("weight"), *paths)
-
-
-def unpacked(block: bytes) -> Any:
-    return json.loads(gzip.decompress(base64.b64decode(block)))
-
-
-def packed(value: object) -> bytes:
-    return base64.b64encode(gzip.compress(json.dumps(value).encode("utf-8")))
 
 
 @pytest.fixture(scope="module")
@@ -69,24 +59,6 @@ def test_boxes_show_the_subtree_with_inferred_edges(weight: Path, open_page: Any
     assert "inferred" in page.inner_text("#view .hint")
 
 
-def test_boxes_lie_inside_of_the_box_of_their_module(weight: Path, open_page: Any) -> None:
-    page = open_page(weight, "#node=DefaultModel")
-
-    page.keyboard.press("b")
-    outside = page.evaluate(
-        """() => {
-          const places = new Map([...document.querySelectorAll('svg .box')].map(
-            (one) => [Number(one.dataset.row), one.querySelector('rect').getBBox()]));
-          return [...places].filter(([row, inner]) => {
-            const outer = places.get(state.rows.parent[row]);
-            return outer && !(inner.x > outer.x && inner.y > outer.y && inner.x + inner.width < outer.x + outer.width
-              && inner.y + inner.height < outer.y + outer.height);
-          }).map(([row]) => row);
-        }"""
-    )
-    assert outside == []
-
-
 def test_keys_open_and_leave_a_box_and_zoom(weight: Path, open_page: Any) -> None:
     page = open_page(weight, f"#node={LAYER}")
 
@@ -115,31 +87,6 @@ def test_a_subtree_of_many_rows_stays_below_500_boxes(tmp_path: Path, open_page:
     page.keyboard.press("b")
     page.wait_for_selector("svg .box .more")
     assert len(names_of_boxes(page)) == 500
-
-
-def test_rows_are_paired_by_hand_and_exported(renamed: Path, open_page: Any, tmp_path: Path) -> None:
-    page = open_page(renamed)
-
-    page.click('[data-view="pairs"]')
-    page.locator(".long").nth(0).focus()
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".row-pair.marked")
-    page.locator(".long").nth(1).focus()
-    page.keyboard.press("Enter")
-    assert "with descendants" in page.inner_text(".pairs")
-    assert "--pairs" in page.inner_text("#view .hint")
-    with page.expect_download() as download:
-        page.click("text=Export JSON")
-    download.value.save_as(tmp_path / "pairs.json")
-    assert json.loads((tmp_path / "pairs.json").read_text(encoding="utf-8")) == [
-        {
-            "target": "Module.model.layers.0.Layer.forward.0",
-            "golden": "Module.model.layers.1.Layer.forward.0",
-            "descendants": True,
-            "step": 0,
-            "rank": 0,
-        }
-    ]
 
 
 def test_exported_pairs_are_those_that_the_next_run_makes(open_page: Any, tmp_path: Path) -> None:
@@ -201,18 +148,6 @@ def test_a_pair_of_one_of_several_runs_is_for_that_run_alone(open_page: Any, tmp
         reasons = again.column("reason", k)
         pairs = [pair for pair, reason in zip(again.rows(k), reasons) if reason == manual]
         assert pairs == [(name, "Functional.gelu.0.forward")]
-
-
-def test_marking_pairs_of_a_large_page_costs_nothing(tmp_path: Path, open_page: Any) -> None:
-    page = open_page(synthetic_page.write(tmp_path, 107_755), "#node=DefaultModel")
-
-    page.evaluate("markTarget(state.rows.length - 1); pairWith(state.rows.length - 1)")
-    assert page.evaluate("manualMark(0, 12345)") == "by-hand"
-    took = page.evaluate(
-        "() => { const begin = performance.now(); for (let row = 0; row < 1e5; row++) manualMark(0, row);"
-        " return performance.now() - begin; }"
-    )
-    assert took < 500
 
 
 def test_a_pair_is_taken_back_and_undone(renamed: Path, open_page: Any) -> None:

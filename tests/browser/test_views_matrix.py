@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from graph_dumps import call, tensor
 from made_dumps import written
 from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
-
-from probe.common.dump.layout import PROCESS_FILE
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +75,6 @@ def test_a_cell_is_reached_and_opened_without_a_mouse(ranks: Path, open_page: An
     assert selected(page) == FAULT
 
 
-def test_a_link_to_a_row_opens_the_row_and_not_the_matrix(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks, "#node=Functional.linear.3.forward&c=3")
-
-    assert page.evaluate("state.view") == "outline"
-    assert selected(page) == "Functional.linear.3.forward"
-
-
-def test_the_first_value_that_is_not_finite_is_found_in_another_rank(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks, "#c=0")
-
-    assert page.evaluate("[state.rows.info.step, state.rows.info.rank]") == [0, 0]
-    page.keyboard.press("o")
-    until(page, "state.rows.info.step === 1 && state.rows.info.rank === 1 && state.view === 'outline'")
-    assert page.evaluate("state.selected") == page.evaluate("state.rows.info.nonfinite")
-
-
 def test_the_overflow_view_lists_rows_in_order_and_filters_by_level(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks, "#c=3&node=DefaultModel")
 
@@ -136,54 +117,6 @@ def test_several_runs_stand_beside_one_and_any_of_them_sorts(runs: Path, open_pa
     assert rising == [0] * 12
 
 
-def test_a_cell_of_another_run_opens_the_row_there(runs: Path, open_page: Any) -> None:
-    page = open_page(runs)
-
-    page.click('[data-view="several"]')
-    line = page.locator(".row-several[data-node]").nth(3)
-    name = line.get_attribute("data-node")
-    line.locator('[data-run="2"]').click()
-    until(page, "state.view === 'outline' && state.rows.k === 2")
-    assert page.evaluate("state.rows.golden(state.selected)") == name
-
-
-def test_another_comparison_is_shown_in_the_view_that_is_open(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks, "#c=3&node=DefaultModel")
-
-    page.click('[data-view="overflow"]')
-    page.wait_for_selector('.row-overflow:has-text("critical")')
-    page.select_option("#comparison", "0")
-    until(page, "state.rows.k === 0 && document.querySelector('[data-level=critical]').disabled")
-
-
-def test_processes_without_a_rank_have_a_cell_each(tmp_path: Path, open_page: Any) -> None:
-    for order, place in enumerate(("step0/proc7", "step0/proc12", "step1/rank0")):
-        folder = tmp_path / "run" / place
-        shutil.copytree(DUMPS / "llama", folder)
-        (folder / PROCESS_FILE).write_text(json.dumps({"run": "a", "order": [order]}), encoding="utf-8")
-    page = open_page(visualised(tmp_path / "page", "-tp", tmp_path / "run"))
-
-    assert page.locator("#comparison option").all_inner_texts() == ["step 0, proc7", "step 0, proc12", "step 1, rank 0"]
-    page.click('[data-view="matrix"]')
-    assert page.locator(".matrix tbody th").all_inner_texts() == ["proc7", "proc12", "rank 0"]
-    assert page.locator(".matrix .cell").count() == 3
-    page.click('.cell[aria-label^="step 0, proc12"]')
-    until(page, "state.view === 'outline' && state.rows.info.target.path.includes('proc12')")
-
-
-def test_several_runs_of_one_process_stand_beside_each_rank_once(tmp_path: Path, open_page: Any) -> None:
-    for run, fault in (("one", "llama_weight"), ("two", "llama_nan")):
-        shutil.copytree(DUMPS / fault, tmp_path / run / "proc5")
-    for rank in ("rank0", "rank1"):
-        shutil.copytree(DUMPS / "llama", tmp_path / "golden" / rank)
-    paths = ("-tp", tmp_path / "one", "-tp", tmp_path / "two", "-gp", tmp_path / "golden")
-    page = open_page(visualised(tmp_path / "page", *paths))
-
-    page.click('[data-view="several"]')
-    page.wait_for_selector(".row-several[data-node]")
-    assert page.locator(".row-several.titles button").all_inner_texts() == ["execution order", "one", "two"]
-
-
 def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Path, open_page: Any) -> None:
     names = [f"Functional.relu.{number}.forward" for number in range(6)]
     # Of the first step the second rank breaks first; what breaks in a later step is no cause.
@@ -206,16 +139,3 @@ def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Pa
     assert selected(page) == names[2]
 
 
-def test_beside_eight_runs_the_names_of_calls_are_still_read(tmp_path: Path, open_page: Any) -> None:
-    records = {f"Functional.embedding.{number}.forward": call(tensor(), output=tensor()) for number in range(3)}
-    runs = [tmp_path / f"seed_{number}_learning_rate_1e-{number}" for number in range(8)]
-    for run in (*runs, tmp_path / "golden"):
-        written(run, records, dict.fromkeys(records))
-    targets = [argument for run in runs for argument in ("-tp", run)]
-    page = open_page(visualised(tmp_path / "page", *targets, "-gp", tmp_path / "golden"))
-
-    page.click('[data-view="several"]')
-    page.wait_for_selector(".row-several[data-node]")
-    cut = """[...document.querySelectorAll(".row-several .name, .row-several button")].filter((one) =>
-      one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1).map((one) => one.textContent)"""
-    assert page.evaluate(cut) == []

@@ -74,14 +74,6 @@ def test_a_reader_that_has_seen_enough_is_told_of_no_error(tmp_path: Path) -> No
     assert done.stderr == b"" and done.returncode == 141
 
 
-def test_a_damaged_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "dump.json").write_text('{"task": "statistics", "data": {"Functional.rel', encoding="utf-8")
-    assert main(["graph_visualize", "-tp", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert str(tmp_path / "dump.json") in said and said.count("\n") == 1
-    assert list((tmp_path / "out").iterdir()) == []
-
-
 def test_the_older_form_with_a_hostile_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "deep.json").write_text("[" * 99_000)
     os.mkfifo(tmp_path / "pipe")

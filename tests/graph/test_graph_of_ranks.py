@@ -7,14 +7,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from graph_commands import FIRST, IN_WORDS, LLAMA, WEIGHT, of_one_run, run_of, shown
+from graph_commands import FIRST, IN_WORDS, LLAMA, of_one_run, run_of, shown
 from graph_dumps import CASES, call, tensor
 from made_dumps import written
 from written_pages import page_in
 
 import probe
 from probe.api.cli import main
-from probe.common.dump.reading.dump import Dump, read
 
 
 def test_calls_of_ranks_that_exchange_data_name_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,27 +117,6 @@ def test_ranks_that_do_not_communicate_do_not_hide_the_partners_of_others(
     assert [any("Distributed.send.7.forward of rank 3" in note for note in each) for each in notes] == [
         False, False, False, False, True, False,
     ]  # fmt: skip
-
-
-def test_dumps_without_communication_are_read_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("probe.graph.tasks.communication.read", lambda path: pytest.fail(f"{path} is read again"))
-    shown(capsys, "-tp", run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"]), "-o", tmp_path / "out")
-
-
-def test_a_comparison_gives_the_memory_of_records_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dumps: list[Dump] = []
-
-    def reading(path: str) -> Dump:
-        dumps.append(read(path))
-        return dumps[-1]
-
-    monkeypatch.setattr("probe.graph.tasks.task.read", reading)
-    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path)
-    assert [dump.is_released for dump in dumps] == [True, True]
 
 
 def test_a_rank_that_gets_the_difference_from_a_later_one_follows_it(

@@ -87,11 +87,6 @@ def _check_page(page: WrittenPage, outcome: Page) -> None:
         assert any(outcome.says in note for note in notes), notes
 
 
-def test_there_are_more_than_fifty_and_each_has_a_name() -> None:
-    names = [case.name for case in CASES]
-    assert len(names) == len(set(names)) > 50
-
-
 def test_nothing_is_said_of_a_dump_in_which_nothing_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,21 +91,6 @@ def test_each_rank_has_its_folder_and_pictures_that_can_be_read(tmp_path: Path) 
     assert blue.any() and np.flatnonzero(blue.any(1)).max() < height / 5
 
 
-def test_low_similarity_is_suspicious_in_the_first_step_only(tmp_path: Path) -> None:
-    ours, theirs = drawn(1), drawn(2)
-    write(tmp_path / "a", ours)
-    write(tmp_path / "b", [dict(theirs[0], **{"=b": ours[0]["=b"]})] * 4)
-    (found,) = compare_runs(str(tmp_path / "a"), str(tmp_path / "b"))
-    at_first = [each.parameter for each in found.suspicions() if each.step == 0]
-    assert at_first == ["a.weight", "c/d"]
-    falls = {(each.step, each.parameter) for each in found.suspicions() if each.step}
-    for parameter in SHAPES:
-        line = dict(found.line(parameter))
-        assert {step for step, name in falls if name == parameter} == {
-            step for step in (1, 2, 3) if line[step - 1] - line[step] > 0.03
-        }
-
-
 def test_compare_reads_the_folders_and_fails_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a", drawn(1))
     write(tmp_path / "b", drawn(2))
@@ -139,15 +124,6 @@ def test_what_cannot_be_compared_is_said_in_one_line(tmp_path: Path) -> None:
     damaged.write_bytes(b"\x93NUMPY\x01\x00")
     with pytest.raises(MsprobeException, match=r"a\.weight\.npy: not a tensor"):
         compare_runs(str(a), str(tmp_path / "d"))
-
-
-def test_signs_whose_header_tells_of_more_than_the_file_has_are_refused(tmp_path: Path) -> None:
-    a, b = write(tmp_path / "a", drawn(1)), write(tmp_path / "b", drawn(1))
-    with (a / "rank0" / "step1" / "a.weight.npy").open("wb") as stream:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (10**15,)}
-        np.lib.format.write_array_header_1_0(stream, header)
-    with pytest.raises(MsprobeException, match="1000000000000000 elements of uint8, and 0 bytes follow it"):
-        compare_runs(str(a), str(b))
 
 
 @pytest.mark.parametrize(

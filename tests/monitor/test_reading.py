@@ -14,7 +14,7 @@ from monitor_rows import MadeTraining, write_first_layout
 
 import probe
 from probe.api.cli import main
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import FileCheckException
 from probe.monitor.reading.run import Follower, read_monitor
 
 CASES = Path(__file__).parent / "cases"
@@ -43,23 +43,6 @@ def _same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def test_families_of_both_layouts_have_one_name() -> None:
-    run = read_monitor(str(CASES / "v2_full"))
-    assert set(run.of_rank[0]) == {
-        "actv", "actv_grad", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated",
-    }  # fmt: skip
-    assert "tok.weight" in run.of_rank[0]["exp_avg"].name
-    # Two micro batches give two rows of one name, which are numbered.
-    assert max(run.of_rank[0]["actv"].micro) == 1
-
-
-def test_what_is_no_number_is_not_judged() -> None:
-    rows = {each.family: each for each in read_monitor(str(CASES / "v1_alert")).rows(0, 0)}
-    assert rows["actv"].decimals == 8
-    assert rows["actv"].judged is not None and rows["actv"].judged.all()
-    assert rows["actv"].numel is not None and rows["actv"].numel[0] == 2 * 8 * 16
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     training = MadeTraining()
@@ -74,15 +57,6 @@ def test_a_torn_last_row_is_said_and_nothing_else_is_lost(folder: Path) -> None:
     run = read_monitor(str(folder.parent))
     assert len(run.columns()["step"]) == whole - 1
     assert run.notes == [f"{path}: the last row is incomplete and is left out."]
-
-
-def test_a_field_of_any_length_is_read(folder: Path) -> None:
-    path = folder / "grad_reduced_10-14.csv"
-    whole = len(read_monitor(str(folder.parent)).columns()["step"])
-    head, *rows = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([head, *rows, rows[-1].replace(rows[-1].split(",")[1], "n" * 200_000)]))
-    run = read_monitor(str(folder.parent))
-    assert len(run.columns()["step"]) == whole + 1 and run.notes == []
 
 
 def test_a_file_of_another_version_is_said_and_the_others_are_read(folder: Path) -> None:
@@ -134,11 +108,6 @@ def test_what_is_no_monitor_folder_is_refused(what: str, tmp_path: Path) -> None
         read_monitor(str(path))
 
 
-def test_a_library_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
-        probe.load_monitor(str(CASES / "v1_ddp"), "numpy")
-
-
 def test_a_growing_folder_is_read_on(folder: Path) -> None:
     """Half a row is left for the next look; nothing is read twice."""
     files = {path: path.read_bytes() for path in folder.iterdir()}
@@ -169,19 +138,6 @@ def test_a_number_of_more_than_64_bits_is_none_for_the_table_and_the_database(
     assert table["step"] == [7] * (1 if column == "step" else 2)
     assert main(["data2db", "--data", str(tmp_path / "run"), "--db", str(tmp_path / "db")]) in (0, 2)
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_shards_of_which_a_rank_is_missing_are_not_joined(tmp_path: Path) -> None:
-    for rank, shape in ((0, "[2, 4]"), (2, "[2, 4]")):
-        folder = tmp_path / f"Nov27_10-00-00-rank{rank}-0123abcd"
-        folder.mkdir()
-        rows = f'0,a,7,1.5,"{shape}",torch.float32,"S(0) of [6, 4]"\n'
-        rows += '0,b,7,0.0,"[0, 4]",torch.float32,"S(0) of [0, 4]"\n'
-        (folder / "param_origin_7-7.csv").write_text(f"vpp_stage,name,step,norm,shape,dtype,placement\n{rows}")
-    table = probe.load_monitor(str(tmp_path), "dict", join_shards=True)
-    assert sorted(zip(table["name"], table["rank"], table["norm"])) == [
-        ("a", 0, 1.5), ("a", 2, 1.5), ("b", 0, 0.0), ("b", 2, 0.0)
-    ]  # fmt: skip
 
 
 def test_shards_are_joined_to_the_statistics_of_the_whole(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import forks
 import pytest
 import torch
-from monitored import configure, monitor, rows
+from monitored import monitor, rows
 from torch import nn
 
 import probe
 from probe.api.cli import main
 from probe.api.monitoring.second import TrainerMonitorV2
-from probe.api.pytorch import PrecisionDebugger, TrainerMon
+from probe.api.pytorch import PrecisionDebugger
 from probe.monitor import schedule
 from probe.monitor.requests import request_dump
 
@@ -274,21 +274,6 @@ def test_settings_without_effect_are_said(capfd: pytest.CaptureFixture[str]) -> 
         '"l2_targets.moe_router_weight_hook" is empty and has no effect; it needs the names of routers.',
     ):
         assert said.count(text) == 1, said
-
-
-def test_calls_before_set_monitor_do_nothing_or_wait(folder: Path) -> None:
-    configure(wg_distribution=True)
-    made = TrainerMon("config.json", params_have_main_grad=False)
-    seen: list[int] = []
-    made.add_receiver(lambda step: seen.append(step.number))
-    assert made.folder == "" and made.generate_wgrad_metrics() == ({}, {}) and made.alerts is None
-    made.stop()
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    made.set_monitor(model, optimizer)
-    model(torch.randn(2, 4)).sum().backward()
-    optimizer.step()
-    assert seen == [0] and Path(made.folder).is_dir()
 
 
 def test_a_failure_while_it_is_stopped_does_not_reach_the_training(capfd: pytest.CaptureFixture[str]) -> None:

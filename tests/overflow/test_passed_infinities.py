@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 from made_dumps import call, plain, tensor, write
 
 from probe.common.parallel.tasks import Where
@@ -27,42 +28,42 @@ def first(tmp_path: Path, *ranks: dict[str, Any]) -> list[tuple[str, int, str]]:
     return [(finding.kind, finding.rank, finding.record) for finding in found]
 
 
-def test_a_mask_that_is_sent_is_no_finding(tmp_path: Path) -> None:
-    softmax = call([MASK], [FINE])
-    sender = {"Distributed.broadcast.0.forward": broadcast(MASK, MASK), "Functional.softmax.0.forward": softmax}
-    receiver = {"Distributed.broadcast.0.forward": broadcast(FINE, MASK), "Functional.softmax.0.forward": softmax}
-    assert first(tmp_path, sender, receiver) == []
+SENT = "Distributed.broadcast.0.forward"
+MASKED = {SENT: broadcast(MASK, MASK)}
+SOFTMAX, LINEAR = call([MASK], [FINE]), call([MASK, FINE], [NAN])
 
 
-def test_scores_that_were_masked_before_they_were_sent_are_no_finding(tmp_path: Path) -> None:
-    masked = call([FINE, plain(-math.inf)], [MASK])
-    softmax = call([MASK], [FINE])
-    sender = {"Tensor.masked_fill.0.forward": masked, "Distributed.broadcast.0.forward": broadcast(MASK, MASK)}
-    receiver = {"Distributed.broadcast.0.forward": broadcast(FINE, MASK), "Functional.softmax.0.forward": softmax}
-    assert first(tmp_path, sender, receiver) == []
-
-
-def test_what_another_rank_makes_a_nan_of_came_from_the_data_of_the_first(tmp_path: Path) -> None:
-    sender = {"Tensor.add.0.forward": call([MASK], [MASK]), "Distributed.broadcast.0.forward": broadcast(MASK, MASK)}
-    linear = call([MASK, FINE], [NAN])
-    receiver = {"Distributed.broadcast.0.forward": broadcast(FINE, MASK), "Functional.linear.0.forward": linear}
-    assert first(tmp_path, sender, receiver) == [(OUTSIDE, 0, "Tensor.add.0.forward")]
-
-
-def test_what_another_rank_makes_a_nan_of_was_made_by_a_logarithm_of_the_first(tmp_path: Path) -> None:
-    sender = {
-        "Torch.log.0.forward": call([tensor(1.0, 0.0)], [MASK]),
-        "Distributed.broadcast.0.forward": broadcast(MASK, MASK),
-    }
-    linear = call([MASK, FINE], [NAN])
-    receiver = {"Distributed.broadcast.0.forward": broadcast(FINE, MASK), "Functional.linear.0.forward": linear}
-    assert first(tmp_path, sender, receiver) == [(ORIGIN, 0, "Torch.log.0.forward")]
-
-
-def test_a_row_that_is_masked_on_all_ranks_is_blamed_where_it_is_used(tmp_path: Path) -> None:
-    sender = {"Distributed.broadcast.0.forward": broadcast(MASK, MASK)}
-    receiver = {
-        "Distributed.broadcast.0.forward": broadcast(FINE, MASK),
-        "Functional.softmax.0.forward": call([MASK], [NAN]),
-    }
-    assert first(tmp_path, sender, receiver) == [(ORIGIN, 1, "Functional.softmax.0.forward")]
+@pytest.mark.parametrize(
+    ("sender", "receiver", "found"),
+    [
+        # A mask that is sent, and scores that were masked before they were sent.
+        ({**MASKED, "Functional.softmax.0.forward": SOFTMAX}, {"Functional.softmax.0.forward": SOFTMAX}, None),
+        (
+            {"Tensor.masked_fill.0.forward": call([FINE, plain(-math.inf)], [MASK]), **MASKED},
+            {"Functional.softmax.0.forward": SOFTMAX},
+            None,
+        ),
+        # Of which the other rank makes a NaN: it came from the data of the first, or was made by its logarithm.
+        (
+            {"Tensor.add.0.forward": call([MASK], [MASK]), **MASKED},
+            {"Functional.linear.0.forward": LINEAR},
+            (OUTSIDE, 0, "Tensor.add.0.forward"),
+        ),
+        (
+            {"Torch.log.0.forward": call([tensor(1.0, 0.0)], [MASK]), **MASKED},
+            {"Functional.linear.0.forward": LINEAR},
+            (ORIGIN, 0, "Torch.log.0.forward"),
+        ),
+        # A row that is masked on all ranks is blamed where it is used.
+        (
+            MASKED,
+            {"Functional.softmax.0.forward": call([MASK], [NAN])},
+            (ORIGIN, 1, "Functional.softmax.0.forward"),
+        ),
+    ],
+)
+def test_minus_infinity_that_is_sent_is_a_mask_or_followed_back(
+    sender: dict[str, Any], receiver: dict[str, Any], found: tuple[str, int, str] | None, tmp_path: Path
+) -> None:
+    got = first(tmp_path, sender, {SENT: broadcast(FINE, MASK), **receiver})
+    assert got == ([] if found is None else [found])

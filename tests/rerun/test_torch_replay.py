@@ -18,6 +18,7 @@ import probe
 from probe.api.cli import main
 from probe.common.errors import MsprobeException
 
+GRAPH = Path(__file__).parents[1] / "graph" / "cases" / "dumps" / "llama"
 LLAMA = str(Path(__file__).parents[1] / "precheck" / "cases" / "replay" / "dump.json")
 
 
@@ -293,6 +294,9 @@ def test_the_status_says_whether_something_is_wrong(capsys: pytest.CaptureFixtur
     ("arguments", "status", "said"),
     [
         ([LLAMA, "Functional.sily.0"], 2, "nearest names: Functional.silu.0.forward"),
+        ([LLAMA, "Functional.silu.7.backward"], 2, "nearest names: Functional.silu.0."),
+        ([LLAMA, ""], 2, "it has Functional."),
+        ([str(GRAPH), "Module.lm_head.Linear.forward.0"], 2, "is a module; only functions can be run again"),
         ([LLAMA, "Functional.silu.0", "-d", "npu:7"], 2, "this machine has"),
         ([LLAMA, "Functional.silu.0", "-d", "recorded"], 2, "replay runs a call"),
         (["/nowhere/dump.json", "Functional.silu.0"], 2, "/nowhere"),

@@ -27,19 +27,8 @@ def test_a_name_that_is_a_formula_is_text_in_the_table_of_free_benchmark(tmp_pat
         )
     header, first, second = rows(Path(table.path))
     assert tuple(header) == findings.HEADER
-    assert first == [
-        "",
-        "improve_precision",
-        "forward",
-        "0",
-        f"'{FORMULA}",
-        "-0.5",
-        "float32",
-        "[2]",
-        "1",
-        UNSTABLE,
-        "'+1+1",
-    ]
+    cells = ["", "improve_precision", "forward", "0", f"'{FORMULA}", "-0.5", "float32", "[2]", "1", UNSTABLE, "'+1+1"]
+    assert first == cells
     assert second == ["3", *first[1:]]
 
 

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from planted_operators import planted
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.backends.torch.execution import group
 from probe.common.errors import MsprobeException
 from probe.runtime_checks.examination import MODES
 
@@ -240,12 +239,6 @@ def test_a_rank_has_a_folder_of_its_own(check: Check) -> None:
         assert path.parent.stat().st_mode & 0o777 == 0o750
 
 
-def test_findings_of_an_earlier_run_are_gone(check: Check) -> None:
-    assert len(check.run("bit_noise", lambda: torch.tan(torch.full((8,), 1.5707964)))) == 1
-    PrecisionDebugger.reset()
-    assert check.run("bit_noise", lambda: torch.tan(torch.full((8,), 0.5))) == []
-
-
 # --- the training
 
 
@@ -337,17 +330,6 @@ def test_findings_go_to_the_folder_of_the_rank_once_it_is_known(
     assert f"see {table}." in capsys.readouterr().err
 
 
-def test_a_step_that_is_discarded_leaves_the_file_of_an_earlier_run(check: Check) -> None:
-    check.run("bit_noise", lambda: torch.tan(POLE))
-    before = check.rows()
-    assert len(before) == 1
-    PrecisionDebugger.reset()
-    debugger = check.debugger("bit_noise")
-    debugger.start()
-    PrecisionDebugger.set_init_step(5)
-    assert check.rows() == before
-
-
 @pytest.mark.parametrize("calls", [0, 1])
 def test_the_file_of_an_earlier_run_does_not_stand_for_a_step_without_findings(check: Check, calls: int) -> None:
     check.run("bit_noise", lambda: torch.tan(POLE))
@@ -385,48 +367,29 @@ def test_missing_memory_makes_no_kernel_wrong(
     assert f"not checked, 1: MemoryError: {error}" in capsys.readouterr().err
 
 
-def test_a_failure_that_does_not_repeat_is_no_refusal(check: Check, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rows_of_failing(check, REFUSED, [2]) == []
-    assert "1 calls of step 0: nothing found" in capsys.readouterr().err
-
-
 def test_a_function_that_refuses_moved_inputs_is_judged_without_them(check: Check) -> None:
     (row,) = rows_of_failing(check, REFUSED, range(2, 99))
     assert row["verdict"] == "unstable"
 
 
-def test_the_way_back_of_random_numbers_may_fail_once(
-    check: Check, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    failures = iter([OSError("once")])
-    set_states = group.set_random_states
-
-    def set_random_states(states: Any) -> None:
-        for failure in failures:
-            raise failure
-        set_states(states)
-
-    monkeypatch.setattr(group, "set_random_states", set_random_states)
-    x, before = torch.rand(8), torch.get_rng_state()
-    check.run("improve_precision", lambda: F.silu(x))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert capsys.readouterr().err.count("OSError: once") == 1
-
-
 # --- what is chosen
 
 
-def test_list_chooses_calls(check: Check) -> None:
-    point = torch.full((8,), 1.5707964)
-    rows = check.run("bit_noise", lambda: (torch.tan(point), point.tan()), list=["Tensor.tan"])
-    assert names(rows) == {("Tensor.tan", "ill-conditioned")}
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"list": ["Tensor.tan"]}, ["Tensor.tan.0.forward"]),
+        ({"scope": ["Torch.tan.1.forward", "Torch.tan.2.forward"]}, ["Torch.tan.1.forward", "Torch.tan.2.forward"]),
+    ],
+)
+def test_lists_and_scopes_choose_calls(section: dict[str, Any], expected: list[str], check: Check) -> None:
+    def calls() -> None:
+        for _ in range(4):
+            torch.tan(POLE)
+        if "list" in section:
+            POLE.tan()
 
-
-def test_scope_chooses_calls(check: Check) -> None:
-    point = torch.full((8,), 1.5707964)
-    scope = ["Torch.tan.1.forward", "Torch.tan.2.forward"]
-    rows = check.run("bit_noise", lambda: [torch.tan(point) for _ in range(4)], scope=scope)
-    assert [row["api_name"] for row in rows] == scope
+    assert [row["api_name"] for row in check.run("bit_noise", calls, **section)] == expected
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,6 @@ def test_modules_are_those_inside_of_the_one_that_is_given(
     assert ("not checked: blocks." in capsys.readouterr().err) == ("first" in checked and len(checked) == 1)
 
 
-def test_a_module_of_another_model_holds_nothing_that_is_installed() -> None:
-    checker = PrecisionChecker()
-    checker.wrap_all_children(nn.Linear(2, 2))
-    with pytest.raises(MsprobeException, match="Linear, of which modules are wrapped, is no part of the model"):
-        checker.install(Blocks())
-
-
 class TwoMatrices(nn.Module):
     """A sum of a hundred products, whose rounding errors a float64 computation knows."""
 
@@ -213,21 +206,6 @@ def test_a_check_without_memory_costs_the_check_and_not_the_training() -> None:
     first, *others = checker.collect().parts
     assert first.status == NOT_CHECKED and first.why.endswith("no memory for twice the bytes")
     assert [part.status for part in others] == [DIFFERENT]
-
-
-def test_a_gradient_that_cannot_be_kept_costs_the_backward_of_the_check_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    checker, model = PrecisionChecker("eager"), nn.Sequential(nn.Linear(2, 2))
-    checker.wrap_all_children(model)
-    checker.install(model)
-    x = torch.ones(2, requires_grad=True)
-    # Both rows are computed at once, in a vmap, where a tensor has no values of its own.
-    (rows,) = torch.autograd.grad(model(x), x, torch.eye(2), is_grads_batched=True)
-    assert torch.equal(rows, model[0].weight)
-    found = checker.collect().parts
-    assert {(part.stage, part.status) for part in found} == {("forward", IDENTICAL)}
 
 
 class Pairs(nn.Module):

@@ -132,18 +132,18 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
         "types": [[[count + 2, count + 3]]],
     }
     blocks = {
-        "names": _packed(texts),
-        "frames": _packed(
+        "names": packed(texts),
+        "frames": packed(
             [
                 "File train.py, line 7, in step, loss = model(x)",
                 "File site-packages/torch/nn/modules/linear.py, line 134, in forward, F.linear(x)",
             ]
         ),
-        "stacks": _packed([[1, 0], [0]]),
-        "c0": _packed(columns),
+        "stacks": packed([[1, 0], [0]]),
+        "c0": packed(columns),
     }
     for start in range(0, count, _DETAILS):
-        blocks[f"c0d{start // _DETAILS}"] = _packed(
+        blocks[f"c0d{start // _DETAILS}"] = packed(
             [
                 {
                     "i": [
@@ -165,7 +165,7 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
         )
     for start in range(0, 2 * count, _TENSORS):
         part = range(start, min(start + _TENSORS, 2 * count))
-        blocks[f"c0t{start // _TENSORS}"] = _packed(
+        blocks[f"c0t{start // _TENSORS}"] = packed(
             {
                 "dtype": [count + 2 for _ in part],
                 "shape": [count + 3 for _ in part],
@@ -203,5 +203,9 @@ def write(folder: Path, count: int, golden: bool = True, hostile: str | None = N
     return Path(write_page(synthetic(count, golden, hostile), str(folder / "page"), megabytes))
 
 
-def _packed(value: object) -> bytes:
+def packed(value: object) -> bytes:
     return base64.b64encode(gzip.compress(json.dumps(value, separators=(",", ":")).encode("utf-8"), 6, mtime=0))
+
+
+def unpacked(block: bytes) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(block)))

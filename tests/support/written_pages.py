@@ -40,8 +40,14 @@ class WrittenPage:
         found: dict[str, Any] = json.loads(text)
         return found
 
+    @cached_property
+    def _blocks(self) -> dict[str, Any]:
+        return {}
+
     def block(self, name: str) -> Any:
-        return json.loads(gzip.decompress(base64.b64decode(self.packed[name])))
+        if name not in self._blocks:
+            self._blocks[name] = json.loads(gzip.decompress(base64.b64decode(self.packed[name])))
+        return self._blocks[name]
 
     @cached_property
     def names(self) -> list[str]:

@@ -203,20 +203,6 @@ def test_a_table_without_a_journal_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == [table.name]
 
 
-def test_cases_that_no_other_rules_have_judged_are_run_again_for_their_tables(
-    recorded: dict[str, str], tmp_path: Path
-) -> None:
-    small = Selection(frozenset(("linear", "silu", "to")))
-    acc_check(recorded["tensor"], rules="probe", output=str(tmp_path), selection=small)
-    (table,) = tmp_path.glob("precheck_*.csv")
-    report = acc_check(recorded["tensor"], output=str(tmp_path), resume=str(table), selection=small)
-    assert report.checked == sum(not result.not_run for result in report.results)
-    (details,) = tmp_path.glob("accuracy_checking_details_*.csv")
-    assert {row["API Name"].partition(".forward.")[0].partition(".backward.")[0] for row in rows(str(details))} == {
-        result.name for result in report.results if not result.not_run
-    }
-
-
 @pytest.mark.parametrize("fault", ["", "every element 5 % high"])
 def test_the_drop_in_tables_have_the_statuses_of_the_verdicts(
     recorded: dict[str, str], tmp_path: Path, fault: str
@@ -277,15 +263,6 @@ def test_a_wrong_option_is_refused_before_any_work(
     assert not list(tmp_path.rglob("*details*"))
 
 
-def test_a_configuration_without_the_section_is_said_to_have_no_effect(
-    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"run_ut": {"white_list": ["gelu"]}}))
-    assert main(["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path), "-config", str(config)]) == 0
-    assert 'config.json has no section "acc_check" and has no effect here' in capsys.readouterr().err
-
-
 def test_lists_of_the_configuration_are_used(recorded: dict[str, str], tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"acc_check": {"white_list": ["silu", "gelu"], "black_list": ["gelu"]}}))
@@ -309,18 +286,6 @@ def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) ->
     (table,) = (tmp_path / "npu").glob("api_precision_compare_result_*.csv")
     wrong = {row["API Name"].rpartition(".")[0] for row in rows(str(table)) if row["Forward Test Success"] == "error"}
     assert wrong == {"Functional.silu"}
-
-
-def test_a_table_of_other_calls_is_said_to_be_one(
-    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check(str(REPLAY), tmp_path / "gpu")
-    (gpu,) = (tmp_path / "gpu").glob("accuracy_checking_details_*.csv")
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"acc_check": {"white_list": ["gelu"]}}))
-    arguments = ["-api_info", recorded["tensor"], "-o", str(tmp_path / "npu"), "--against", str(gpu)]
-    main(["acc_check", *arguments, "-config", str(config)])
-    assert "against the other device: 0 of 0 cases are worse; " in capsys.readouterr().out
 
 
 def test_the_users_process_keeps_what_it_has(recorded: dict[str, str], tmp_path: Path) -> None:
@@ -373,15 +338,6 @@ def test_what_draws_random_numbers_is_not_judged(tmp_path: Path) -> None:
     for device in ("cpu", "recorded"):
         found = {result.base: result.not_run for result in check(path, tmp_path / device, devices=[device]).results}
         assert found["Torch.bernoulli"] == found["Tensor.normal_"] == "it draws random numbers"
-
-
-def test_a_dump_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
-    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
-    assert [result.name for result in check(path, tmp_path / "out").results] == ["Torch.exp.0"]
-    Path(path).write_text(Path(path).read_text().replace("Torch.exp", "Torch.sin"))
-    for file in Path(path).parent.glob("dump_tensor_data/*"):
-        file.rename(file.with_name(file.name.replace("Torch.exp", "Torch.sin")))
-    assert [result.name for result in check(path, tmp_path / "out").results] == ["Torch.sin.0"]
 
 
 def test_a_gradient_that_is_gone_costs_no_forward(tmp_path: Path) -> None:
@@ -504,17 +460,6 @@ def test_a_dump_of_which_nothing_can_be_run_is_not_right(tmp_path: Path, capsys:
     assert "exact" not in out.splitlines()[0]
 
 
-def test_a_function_that_hides_its_autocast_is_run_under_it(tmp_path: Path) -> None:
-    scores, targets = torch.randn(64, 8).bfloat16(), torch.rand(64, 8)
-
-    def calls() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            torch.nn.functional.binary_cross_entropy_with_logits(scores, targets)
-
-    report = check(dump_of(tmp_path / "run", calls), tmp_path / "out")
-    assert report.failed == []
-
-
 def test_a_dropout_that_scales_wrongly_is_wrong(tmp_path: Path) -> None:
     path = dump_of(tmp_path / "run", lambda: torch.nn.functional.dropout(torch.rand(64, 64) + 1, 0.3))
     assert check(path, tmp_path / "right").failed == []
@@ -608,20 +553,6 @@ def test_autocast_without_memory_does_not_make_a_kernel_wrong(tmp_path: Path, er
     assert add.not_run.startswith(why)
 
 
-def test_a_call_without_memory_is_not_run_under_autocast_in_its_place(tmp_path: Path) -> None:
-    half, single = torch.randn(64, 8).bfloat16(), torch.randn(64, 8)
-    path = dump_of(tmp_path / "run", lambda: torch.add(half, single))
-
-    def fault(result: torch.Tensor) -> torch.Tensor:
-        if not runs_under_autocast():
-            raise RuntimeError("CUDA out of memory")
-        return result
-
-    with planted(torch, "add", fault):
-        (add,) = check(path, tmp_path / "out").results
-    assert (add.autocast, add.not_run) == ("", "it cannot be run on cpu: MemoryError: CUDA out of memory")
-
-
 def test_a_product_of_complex_numbers_is_rounded_more_than_once(tmp_path: Path) -> None:
     torch.manual_seed(0)
     z, w = torch.randn(40, 40, dtype=torch.complex64), torch.randn(40, 40, dtype=torch.complex64)
@@ -629,18 +560,6 @@ def test_a_product_of_complex_numbers_is_rounded_more_than_once(tmp_path: Path) 
     assert failing(check(path, tmp_path / "right")) == {}
     with planted(torch, "mul", FAULTS["one element 10 % off"]):
         assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.mul"]
-
-
-def test_complex_kernels_pass(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    z = torch.randn(33, 20, dtype=torch.complex64, requires_grad=True)
-    w = torch.randn(20, 9, dtype=torch.complex64)
-
-    def step() -> None:
-        (torch.view_as_real(torch.sgn(z)).pow(2).sum() + torch.abs(z).pow(2).sum()).backward()
-        torch.view_as_real(z @ w).pow(2).sum().backward()
-
-    assert failing(check(dump_of(tmp_path / "run", step), tmp_path / "out")) == {}
 
 
 def test_the_recorded_gradient_of_a_cast_that_casts_nothing_is_not_its_own(tmp_path: Path) -> None:
@@ -656,14 +575,6 @@ def test_the_recorded_gradient_of_a_cast_that_casts_nothing_is_not_its_own(tmp_p
     (cast,) = [result for result in report.results if result.base == "Tensor.float"]
     assert [row.verdict.status for row in cast.rows] == ["exact"]
     assert "autograd nodes" in cast.backward_not_run
-
-
-def test_a_device_that_cannot_compute_with_float8_is_not_wrong(tmp_path: Path) -> None:
-    x = torch.rand(3, 4).to(torch.float8_e4m3fn)
-    path = dump_of(tmp_path / "run", lambda: x.t())
-    with planted(torch.Tensor, "t", raising):
-        (result,) = check(path, tmp_path / "out").results
-    assert result.not_run == "it cannot be run on cpu: RuntimeError: kernel launch failed"
 
 
 def test_a_suspect_call_is_said_first_and_is_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

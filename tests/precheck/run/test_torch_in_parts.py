@@ -19,12 +19,8 @@ from planted_kernels import FAULTS, IN_FLOAT32, planted
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
 from probe.api.precheck import acc_check
-from probe.calls import memory
 from probe.precheck import in_parts
-from probe.precheck.case_results import EvaluatedCase
-from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.precheck_report import Report
-from probe.precheck.run_cases import precheck
 
 
 @pytest.fixture
@@ -147,27 +143,6 @@ def test_drop_in_tables_have_the_same_rows(
     assert all(part == cell or part == pytest.approx(cell, rel=1e-6, nan_ok=True) for part, cell in zip(parts, whole))
 
 
-class NeverAsked:
-    """Rules whose tables nobody asks for."""
-
-    def judge(self, evaluated: EvaluatedCase, judged: Any, framework: str) -> tuple[Any, ...]:
-        raise AssertionError("nobody reads these rows")
-
-
-@pytest.mark.parametrize("largest", [1, in_parts.LARGE])
-def test_rows_of_other_rules_are_computed_for_tables_alone(
-    recorded: dict[str, str], largest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from probe.api.precheck import load
-
-    monkeypatch.setattr(in_parts, "LARGE", largest)
-    whole = in_parts._Whole
-    monkeypatch.setattr(in_parts, "_Whole", lambda *args: pytest.fail("nobody needs the results as a whole"))
-    report = precheck(recorded["tensor"], PrecheckOptions(rules=NeverAsked()), load)  # type: ignore[arg-type]
-    assert report.failed == []
-    assert whole is not in_parts._Whole
-
-
 # --- memory
 
 
@@ -185,10 +160,6 @@ def test_a_call_that_needs_too_much_memory_is_not_run(
 def test_only_an_amount_is_taken_for_a_limit(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["acc_check", "-api_info", "dump.json", "--max-memory", text]) == 2
     assert f"{text!r} is not an amount of memory; allowed: a number of GB above 0." in capsys.readouterr().err
-
-
-def test_the_default_is_a_quarter_of_the_machine_and_half_of_it_for_many_processes() -> None:
-    assert [memory.default_limit(64, processes) for processes in (1, 2, 4, 8)] == [16, 16, 8, 4]
 
 
 MEASURED = """

@@ -58,26 +58,11 @@ def test_two_inputs_move_each_element_together_in_some_draw(
     assert moved(call) == pytest.approx(expected, rel=1e-6)
 
 
-def test_so_do_three_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_LARGE", 1)
-    x, y, z = normal(3)
-    call = recorded_call(tmp_path, "addcmul", [x, y, z])
-    expected = UNIT * (x.double().abs() + 2 * (y.double() * z.double()).abs()).numpy()
-    assert moved(call) == pytest.approx(expected, rel=1e-5)
-
-
 def test_elements_of_one_input_are_moved_independently(tmp_path: Path) -> None:
     """A sum of many moves as its roundings do, which is less than all of them together."""
     call = recorded_call(tmp_path, "sum", [torch.ones(1024)])
     (most,) = moved(call).reshape(-1)
     assert UNIT * 1024**0.5 / 2 < most < UNIT * 1024 / 4
-
-
-def test_a_single_number_moves_what_is_computed_of_it(tmp_path: Path) -> None:
-    (x,) = normal(1)
-    call = recorded_call(tmp_path, "mul", [x, torch.tensor(3.0)])
-    assert moved(call).shape == x.shape
-    assert moved(call) == pytest.approx(UNIT * 6 * x.double().abs().numpy(), rel=1e-5)
 
 
 def test_the_gradient_of_a_number_moves_although_its_terms_cancel(tmp_path: Path) -> None:
