@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from pathlib import Path
 
@@ -11,27 +10,9 @@ import numpy as np
 import pytest
 from collector_runs import ADD, RELU, Run, tensor
 
-from probe.common.interfaces import ApiName
+from probe.common.interfaces import ApiName, ModuleName
 
 pytestmark = pytest.mark.usefixtures("ended_runs")
-
-
-def test_tensors_are_saved_as_they_were_at_the_call(tmp_path: Path) -> None:
-    run = Run(tmp_path, task="tensor", level="L1")
-    value, array = tensor(1, 2), np.arange(3)
-    call = run.collector.enter_api(RELU, [value, {"k": [array]}], {"other": value})
-    value[:] = 9
-    run.collector.leave_api(call, value)
-    dump = run.files()
-    stem = "Torch.relu.0.forward"
-    folder = Path(dump.head["dump_data_dir"])
-    places = ("input.0.bin", "input.1.k.0.npy", "kwargs.other.bin", "output.0.bin")
-    assert dump.files == [f"{stem}.{place}" for place in places]
-    assert (folder / f"{stem}.input.0.bin").read_bytes() == tensor(1, 2).tobytes()
-    assert (folder / f"{stem}.output.0.bin").read_bytes() == tensor(9, 9).tobytes()
-    assert np.load(folder / f"{stem}.input.1.k.0.npy").tolist() == [0, 1, 2]
-    assert [entry["data_name"] for entry in dumped.tensors(dump.data)] == dump.files
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} <= {0o640, 0o600}
 
 
 def test_a_value_without_a_file_is_named_in_the_log_of_errors(tmp_path: Path) -> None:
@@ -81,16 +62,6 @@ def test_where_case_does_not_count_names_that_differ_in_it_have_files_of_their_o
     assert len({name.casefold() for name in names}) == 2
 
 
-def test_async_files_are_written_at_the_flush(tmp_path: Path) -> None:
-    run = Run(tmp_path, task="tensor", level="L1", names=("relu",), async_dump=True)
-    run.api(RELU, tensor(1))
-    folder = Path(run.folder.tensor_folder)
-    assert list(folder.iterdir()) == []
-    dump = run.files()
-    (entry,) = dumped.tensors(dump.data)
-    assert dump.files == [entry["data_name"]] and (folder / entry["data_name"]).read_bytes() == tensor(1).tobytes()
-
-
 def test_async_copies_are_written_before_they_exceed_their_bound(tmp_path: Path) -> None:
     run = Run(tmp_path, task="tensor", level="L1", names=("relu",), async_dump=True, async_dump_max_mib=1)
     folder = Path(run.folder.tensor_folder)
@@ -138,18 +109,6 @@ def test_max_gib_ends_the_saving_of_tensors_and_no_record_names_a_file_that_is_n
     assert str(tmp_path / "step1" / "rank0") in warning and "above 9.536743164e-06, or to -1" in warning
 
 
-def test_a_larger_max_gib_lets_tensors_be_saved_again(tmp_path: Path) -> None:
-    run = Run(tmp_path, task="tensor", level="L1", max_gib=0.5 / (1 << 20))
-    run.api(RELU, np.zeros(KIB, np.float32))
-    assert run.files().files == []
-    run.end_step()
-    run.config = dataclasses.replace(run.config, max_gib=2 / (1 << 20))
-    run.collector.configure(run.config)
-    run.begin(1)
-    run.api(RELU, np.zeros(KIB, np.float32))
-    assert run.files(1).files == ["Torch.relu.0.forward.input.0.bin"]
-
-
 def test_a_record_that_max_gib_cuts_has_the_files_that_fitted(tmp_path: Path) -> None:
     run = Run(tmp_path, task="tensor", level="mix", max_gib=10 / (1 << 20))
     args = [np.full(3 * KIB, number, np.float32) for number in range(5)]
@@ -175,24 +134,18 @@ def test_what_a_step_takes_is_said_after_the_first_forward_pass(
     assert line.endswith("GiB are free on the disk.") or line.endswith("TiB are free on the disk.")
 
 
-def test_what_a_step_without_a_backward_takes_is_said_at_its_end(
+def test_a_module_that_is_called_backward_ends_no_forward_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run(tmp_path, level="L1", tensor_list=("relu",), max_gib=-1)
-    run.api(RELU, np.zeros(KIB, np.float32), np.zeros(KIB, np.float32))
+    run = Run(tmp_path, level="L0", task="tensor", max_gib=-1)
+    for base, number in (("Module.backward.LSTM", 1), ("Module.fc.Linear", 2)):
+        call = run.collector.enter_module(ModuleName(base), [np.full(KIB, number, np.float32)], {})
+        run.collector.leave_module(call, None, {})
     run.files()
     assert "tensor files" not in capsys.readouterr().err
     run.end_step()
     out = capsys.readouterr().err
-    assert "The tensor files of step0 take 1 KiB. Each further step takes about as much; " in out
-    assert '; "max_gib" is -1, so there is no limit; ' in out
-
-
-def test_tensor_list_saves_the_records_it_names(tmp_path: Path) -> None:
-    run = Run(tmp_path, level="L1", tensor_list=("relu.1",))
-    for n in range(3):
-        run.api(RELU, tensor(n))
-    assert run.files().files == ["Torch.relu.1.forward.input.0.bin"]
+    assert "The tensor files of step0 take 2 KiB" in out and '"max_gib" is -1, so there is no limit' in out
 
 
 def test_only_calls_that_differ_from_the_reference_are_saved(

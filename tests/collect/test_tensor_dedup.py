@@ -61,10 +61,21 @@ def most_bytes() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("array", [LARGE, np.array(7), np.zeros((0, 3)), np.array(["a", "bc"])], ids=str)
-def test_equal_arrays_are_one_file(folder: Folder, array: np.ndarray) -> None:
-    for name in ("a", "b", "c"):
-        folder.write(name, array.copy())
-    assert folder.are_one("a", "b", "c") and np.array_equal(folder.read("c"), array)
+def test_equal_arrays_are_one_private_file_that_another_content_leaves_alone(folder: Folder, array: np.ndarray) -> None:
+    before = os.umask(0)
+    try:
+        (folder.path / "c").write_bytes(b"old")
+        for name in ("a", "b", "c"):
+            folder.write(name, array.copy())
+    finally:
+        os.umask(before)
+    assert folder.are_one("a", "b") and np.array_equal(folder.read("c"), array), "a name that was taken has it too"
+    assert stat.S_IMODE(os.stat(folder.path / "b").st_mode) == 0o640
+    Folder(folder.path).write("a", np.array([3.0]))
+    assert folder.read("a").tolist() == [3.0] and np.array_equal(folder.read("b"), array)
+    os.unlink(folder.path / "b")
+    folder.write("d", array)
+    assert np.array_equal(folder.read("d"), array)
 
 
 @pytest.mark.parametrize("at", [0, 1, 8192, 8193, -1])
@@ -122,28 +133,6 @@ def test_a_name_that_got_another_content_is_no_source_any_more(folder: Folder) -
     assert [folder.read(name).tolist() for name in "abc"] == [[2.0], [1.0], [2.0]]
 
 
-def test_what_is_gone_is_written_again(folder: Folder) -> None:
-    folder.write("a", LARGE)
-    os.unlink(folder.path / "a")
-    folder.write("b", LARGE)
-    assert np.array_equal(folder.read("b"), LARGE) and os.listdir(folder.path) == ["b"]
-
-
-def test_overwriting_one_name_leaves_the_others_alone(folder: Folder) -> None:
-    folder.write("a", LARGE)
-    folder.write("b", LARGE)
-    later = Folder(folder.path)
-    later.write("a", np.array([3.0]))
-    assert folder.read("a").tolist() == [3.0] and np.array_equal(folder.read("b"), LARGE)
-
-
-def test_a_name_that_is_taken_is_replaced_by_the_equal_file(folder: Folder) -> None:
-    folder.write("a", LARGE)
-    (folder.path / "b").write_bytes(b"old")
-    folder.write("b", LARGE)
-    assert np.array_equal(folder.read("b"), LARGE)
-
-
 @pytest.mark.parametrize("known", [False, True], ids=["new content", "known content"])
 def test_nothing_is_written_through_a_link(folder: Folder, known: bool) -> None:
     target = folder.path / "target"
@@ -177,16 +166,6 @@ def test_a_file_system_that_cannot_link_gets_whole_files(folder: Folder) -> None
         assert np.array_equal(folder.read(f"other/{name}"), LARGE) and np.array_equal(folder.read("b"), LARGE)
     finally:
         (elsewhere / name).unlink(missing_ok=True)
-
-
-def test_files_are_private(folder: Folder) -> None:
-    before = os.umask(0)
-    try:
-        folder.write("a", LARGE)
-        folder.write("b", LARGE)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(os.stat(folder.path / "b").st_mode) == 0o640
 
 
 @pytest.mark.usefixtures("most_bytes")

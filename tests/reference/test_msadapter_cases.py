@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import reference_cases
 
@@ -9,8 +11,8 @@ NAMES = reference_cases.names("msadapter")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_dump_is_what_the_reference_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference_cases.check("msadapter", name, monkeypatch)
+def test_dump_is_what_the_reference_holds(name: str, tmp_path: Path) -> None:
+    reference_cases.check("msadapter", name, tmp_path)
 
 
 def test_there_are_cases() -> None:

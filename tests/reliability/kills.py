@@ -295,7 +295,7 @@ def _check_step(kill: Kill, step: Path, rank: int, names: list[str], counts: Cou
         counts.tensors += 1
 
 
-def survive(number: int, seed: int, parent: Path, report: Callable[[str], None] = print) -> Counts:
+def survive(number: int, seed: int, parent: Path) -> Counts:
     """Kill `number` runs below `parent`; stops at the first that left something it should not."""
     counts = Counts()
     for n, kill in enumerate(kills(number, seed)):
@@ -304,11 +304,11 @@ def survive(number: int, seed: int, parent: Path, report: Callable[[str], None] 
         try:
             check(kill, folder, counts)
         except BaseException:
-            report(f"seed {seed}, kill {n}: {kill}, see {folder}")
+            print(f"seed {seed}, kill {n}: {kill}, see {folder}", flush=True)
             raise
         shutil.rmtree(folder)
         if n % 20 == 19:
-            report(f"{n + 1} of {number} kills survived")
+            print(f"{n + 1} of {number} kills survived", flush=True)
     return counts
 
 
@@ -320,7 +320,7 @@ def main() -> int:
     print(f"{options.kills} kills, seed {options.seed}", flush=True)
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp())
-    counts = survive(options.kills, options.seed, folder, lambda text: print(text, flush=True))
+    counts = survive(options.kills, options.seed, folder)
     shutil.rmtree(folder)
     for kind, number in sorted(counts.kinds.items()):
         print(f"  {kind}: {number}")

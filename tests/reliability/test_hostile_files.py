@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -117,36 +118,39 @@ def test_the_file_of_a_tensor_is_never_looked_for_elsewhere(tmp_path: Path, name
         dump.tensor(dump.items(dump.records[0])[0])
 
 
-READ = {"tensor": "t/a.npy", "names": "m/a.yaml", "journal": "j/dump.journal", "config": "c.json"}
+READ = {"tensor": "a.npy", "names": "a.yaml", "journal": "dump.journal", "config": "c.json"}
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "socket", "folder", "link to a pipe", "link to nothing"])
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, kind: str) -> None:
-    import socket
-
-    target = tmp_path / "odd"
-    if kind == "socket":
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind("odd")
-        listener.close()
-    elif kind == "folder":
-        target.mkdir()
-    elif kind == "device":
-        target = Path("/dev/zero")
-    elif kind != "link to nothing":
-        os.mkfifo(target)
-    for reader, path in READ.items():
-        place = tmp_path / path
-        place.parent.mkdir(exist_ok=True)
-        if kind in ("pipe", "socket", "folder"):
-            os.rename(target, place)
+def odd_files(folder: Path, name: str) -> list[Path]:
+    """What is no file, under this name in a folder each."""
+    found = []
+    for kind in ("pipe", "device", "socket", "folder", "link to a pipe", "link to nothing"):
+        place = folder / kind / name
+        place.parent.mkdir()
+        found.append(place)
+        if kind == "pipe":
+            os.mkfifo(place)
+        elif kind == "socket":
+            # Relative: a longer path is no address.
+            os.chdir(place.parent)
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(name)
+            os.chdir(folder)
+        elif kind == "folder":
+            place.mkdir()
         else:
-            place.symlink_to(target)
-        (outcome,) = read_in_child(reader, [str(place)])
+            place.symlink_to({"device": "/dev/zero", "link to a pipe": found[0]}.get(kind, folder / "nothing"))
+    return found
+
+
+@pytest.mark.parametrize("reader", READ)
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, reader: str) -> None:
+    places = odd_files(tmp_path, READ[reader])
+    outcomes = read_in_child(reader, list(map(str, places)))
+    assert len(outcomes) == len(places)
+    for place, outcome in zip(places, outcomes):
         assert outcome.error is not None and ("MsprobeException" in outcome.error or "OSError" in outcome.error)
         assert outcome.message.count(str(place)) >= 1, outcome
-        if kind in ("pipe", "socket", "folder"):
-            os.rename(place, target)
 
 
 def test_recover_does_not_wait_for_a_pipe_in_the_place_of_a_journal(tmp_path: Path) -> None:

@@ -41,11 +41,6 @@ def test_the_same_files_are_refused_where_they_would_be_mapped(tmp_path: Path) -
     assert_refused(read_in_child("mapped", chosen, MIB))
 
 
-def test_the_tensor_next_to_them_is_read(tmp_path: Path) -> None:
-    (path,) = write(tmp_path / "t", {"good": GOOD}, ".pt")
-    np.testing.assert_array_equal(read_tensor(path), np.zeros(4, np.float32))
-
-
 TYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16,
@@ -64,13 +59,12 @@ OLD = _old()
 """A file as PyTorch wrote it before 1.6."""
 
 
-@pytest.mark.parametrize(
-    ("dtype", "legacy"), [*((dtype, False) for dtype in TYPES), *((dtype, True) for dtype in OLD_TYPES)], ids=str
-)
-def test_what_torch_saves_is_read(tmp_path: Path, dtype: torch.dtype, legacy: bool) -> None:
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_what_torch_saves_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
     values = torch.arange(6).reshape(2, 3).to(dtype)
-    torch.save(values, tmp_path / "a.pt", _use_new_zipfile_serialization=not legacy)
-    np.testing.assert_array_equal(read_tensor(str(tmp_path / "a.pt")).real.astype(int), [[0, 1, 2], [3, 4, 5]])
+    for legacy in (False, True) if dtype in OLD_TYPES else (False,):
+        torch.save(values, tmp_path / "a.pt", _use_new_zipfile_serialization=not legacy)
+        np.testing.assert_array_equal(read_tensor(str(tmp_path / "a.pt")).real.astype(int), [[0, 1, 2], [3, 4, 5]])
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,7 @@ def dump(folder: Path, first: Any, **head: Any) -> Path:
     place = folder / "step0" / "rank0"
     place.mkdir(parents=True)
     record = {"input_args": [first], "input_kwargs": {}, "output": [TENSOR]}
-    content = {
-        "task": "statistics",
-        "level": "L1",
-        "framework": "pytorch",
-        "dump_data_dir": None,
-        "data": {NAME: record},
-    }
+    content = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
     (place / "dump.json").write_text(json.dumps({**content, **head, "data": {NAME: record}}))
     (place / "stack.json").write_text("{}")
     (place / "construct.json").write_text("{}")

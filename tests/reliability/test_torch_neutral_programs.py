@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import forks
 import pytest
 
 BEGIN = """
@@ -98,24 +98,37 @@ PROGRAMS = {
     "python -O": (BEGIN + ALONE["plain"], 1, ("-O",)),
     "python -I": (BEGIN + ALONE["plain"], 1, ("-I",)),
 }  # fmt: skip
-COLLECT = ("-m", "msprobe", "run", "--level", "mix", "--task", "statistics", "--step", "all", "-o", "dump")
+COLLECT = ("run", "--level", "mix", "--task", "statistics", "--step", "all", "-o", "dump", "train.py")
+IN_A_FORK = """
+import os, runpy, sys
+_, rank, processes, collect = sys.argv
+os.environ.update({{"RANK": rank, "WORLD_SIZE": processes}} if processes != "1" else {{}})
+if collect == "True":
+    from probe.api.cli import main
+    sys.exit(main({collect!r}))
+runpy.run_path("train.py", run_name="__main__")
+"""
 
 
-def ended(folder: Path, program: str, processes: int, flags: tuple[str, ...], collect: tuple[str, ...]) -> list[str]:
-    """The lines of bits that the processes print."""
+def ended(folder: Path, program: str, processes: int, flags: tuple[str, ...], collect: bool) -> list[str]:
+    """The lines of bits that the processes print; with Python's flags in an interpreter of their own."""
     folder.mkdir()
     (folder / "train.py").write_text(program)
-    running = []
-    for rank in range(processes):
-        variables = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MEETING": str(folder / "meeting")}
-        variables.update({"RANK": str(rank), "WORLD_SIZE": str(processes)} if processes > 1 else {})
-        command = [sys.executable, *flags, "-W", "ignore", *collect, "train.py"]
-        told: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        running.append(subprocess.Popen(command, cwd=folder, env=variables, **told))
+    variables = {**os.environ, "HF_HUB_OFFLINE": "1", "MEETING": str(folder / "meeting")}
+    if flags:
+        command = [sys.executable, *flags, "-W", "ignore", *(("-m", "msprobe", *COLLECT) if collect else ("train.py",))]
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+        told = [(done.returncode, done.stdout, done.stderr)]
+    else:
+        arguments = [(str(rank), str(processes), str(collect)) for rank in range(processes)]
+        code, variables["PYTHONPATH"] = IN_A_FORK.format(collect=list(COLLECT)), forks.CHECKOUT
+        run = forks.server(*forks.MODULES["torch"]).run(
+            folder / "run.py", *arguments, code=code, environment=variables, without_warnings=True
+        )
+        told = [(each.status, each.out, each.written_to_err) for each in run]
     found = []
-    for process in running:
-        out, err = process.communicate()
-        assert process.returncode == 0, err
+    for status, out, err in told:
+        assert status == 0, err
         found += re.findall(r"^bits .*$", out, re.MULTILINE)
         assert not collect or found[1:] or "collected steps 0-2" in err, err  # other ranks say little
     assert len(found) == processes
@@ -126,5 +139,5 @@ def ended(folder: Path, program: str, processes: int, flags: tuple[str, ...], co
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_training_has_the_bits_that_it_has_by_itself(tmp_path: Path, name: str) -> None:
     program, processes, flags = PROGRAMS[name]
-    alone = ended(tmp_path / "alone", program, processes, flags, ())
-    assert ended(tmp_path / "collected", program, processes, flags, COLLECT) == alone
+    alone = ended(tmp_path / "alone", program, processes, flags, False)
+    assert ended(tmp_path / "collected", program, processes, flags, True) == alone

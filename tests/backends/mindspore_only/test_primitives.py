@@ -50,31 +50,15 @@ def test_primitives_are_watched_between_start_and_stop_only(runs: Any, backend: 
     assert backend.traces_left(model) == []
 
 
-def test_level_l0_watches_no_primitive(runs: Any, backend: Any) -> None:
-    model, debugger = network(), runs.new(level="L0")
-    debugger.start(model)
-    assert watched(backend, model) == []
-    debugger.stop()
-
-
 @LEVELS
-def test_primitives_of_a_copy_are_not_watched(runs: Any, backend: Any, level: str) -> None:
+def test_primitives_of_a_copy_are_not_watched_and_have_no_records(runs: Any, backend: Any, level: str) -> None:
     model, debugger = network(), runs.new(level=level)
-    before = classes(model)
+    before, expected = classes(model), model(ones()).asnumpy()
     debugger.start(model)
     seen = watched(backend, model)
     copied = copy.deepcopy(model)
     assert watched(backend, copied) == [] and classes(copied) == before
     assert watched(backend, model) == seen, "copying takes nothing away"
-    debugger.stop()
-
-
-@LEVELS
-def test_primitives_of_a_copy_have_no_records(runs: Any, level: str) -> None:
-    model, debugger = network(), runs.new(level=level)
-    expected = model(ones()).asnumpy()
-    debugger.start(model)
-    copied = copy.deepcopy(model)
     for step in (0, 1):
         assert np.array_equal(copied(ones()).asnumpy(), expected)
         debugger.stop()

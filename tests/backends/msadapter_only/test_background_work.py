@@ -47,14 +47,10 @@ def dump(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return runs.read()
 
 
-def test_the_output_is_there_once_it_was_waited_for(dump: Any) -> None:
+def test_the_output_is_there_once_it_was_waited_for_and_the_record_says_where_that_was(dump: Any) -> None:
     records = [dump.data[f"Distributed.all_reduce.{number}.forward"] for number in range(3)]
     assert [record["input_args"][0]["Max"] for record in records] == [1, 1, 1]
     assert [record["output"][0]["Max"] for record in records[:2]] == [2, 2]
     assert "output" not in records[2]
-
-
-def test_the_record_says_where_that_was(dump: Any) -> None:
-    records = [dump.data[f"Distributed.all_reduce.{number}.forward"] for number in range(3)]
     found = [record.get("waited_after") for record in records]
     assert found == ["Distributed.all_reduce.2.forward", "Torch.abs.0.forward", None]

@@ -66,24 +66,21 @@ def test_a_pack_has_inputs_weights_settings_and_random_calls(backend: Any, tmp_p
     assert str(Path(__file__).parent) not in json.dumps(pack.random)
 
 
-def test_everything_is_put_back_after_the_last_step(backend: Any, tmp_path: Path) -> None:
+def test_nothing_is_left_after_the_last_step(backend: Any, tmp_path: Path) -> None:
     before = random.random, np.random.rand
     packed(backend, tmp_path / "a.zip")
     assert (random.random, np.random.rand) == before and ConfigChecker._patches is None
-
-
-def test_no_hook_is_left_after_the_last_step(backend: Any, tmp_path: Path) -> None:
     model = block_network(backend)
 
     def hooks() -> int:
         return sum(len(getattr(model, name, ())) for name in ("_forward_pre_hooks", "_forward_pre_hook"))
 
-    before = hooks()
+    attached = hooks()
     ConfigChecker(model, output_zip_path=str(tmp_path / "a.zip"), fmk=FMK[backend.name])
     model(batch(backend))
-    assert hooks() == before + 1
+    assert hooks() == attached + 1
     model(batch(backend))
-    assert hooks() == before
+    assert hooks() == attached
 
 
 def test_states_of_generators_tell_draws_that_nobody_noted(backend: Any, tmp_path: Path) -> None:
@@ -149,13 +146,14 @@ def test_a_failure_of_ours_ends_the_collection_and_not_the_program(
     assert "ZeroDivisionError: ours" in (tmp_path / "dump_error_info.log").read_text(encoding="utf-8")
 
 
-def test_wrong_arguments_are_one_sentence(backend: Any, tmp_path: Path) -> None:
-    fmk = FMK[backend.name]
-    with pytest.raises(MsprobeException, match="fmk is 'jax'; allowed: pytorch, mindspore"):
+def test_wrong_arguments_are_named_with_what_is_allowed(backend: Any, tmp_path: Path) -> None:
+    fmk, path = FMK[backend.name], str(tmp_path / "a.zip")
+    with pytest.raises(MsprobeException, match="'jax'; allowed: pytorch, mindspore"):
         ConfigChecker.apply_patches("jax")
-    with pytest.raises(MsprobeException, match="model is a int; allowed: a module"):
-        ConfigChecker(3, output_zip_path=str(tmp_path / "a.zip"), fmk=fmk)
-    with pytest.raises(MsprobeException, match="ends with"):
-        ConfigChecker(output_zip_path=str(tmp_path / "a.tar"), fmk=fmk)
-    with pytest.raises(MsprobeException, match="steps is 0; allowed"):
-        ConfigChecker(output_zip_path=str(tmp_path / "a.zip"), fmk=fmk, steps=0)
+    for given, text in (
+        ({"model": 3, "output_zip_path": path}, "model is a int; allowed: "),
+        ({"output_zip_path": str(tmp_path / "a.tar")}, "ends with"),
+        ({"output_zip_path": path, "steps": 0}, "steps is 0; allowed"),
+    ):
+        with pytest.raises(MsprobeException, match=text):
+            ConfigChecker(fmk=fmk, **given)

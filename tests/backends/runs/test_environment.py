@@ -57,17 +57,11 @@ def test_it_is_written_once_and_leaves_no_hook(runs: Any, backend: Any) -> None:
     assert content(runs.path) == {}
 
 
-def test_without_the_key_nothing_is_written(runs: Any, backend: Any) -> None:
-    debugger = runs.new(environment=False)
-    debugger.start()
-    backend.apis["abs"].call(batch(backend))
-    debugger.stop()
-    debugger.step()
-    assert environments(runs.path) == []
-
-
-def test_a_watch_that_finds_nothing_writes_nothing(runs: Any, backend: Any) -> None:
-    debugger = runs.new(task="overflow_check", level="L1")
+@pytest.mark.parametrize("settings", [{"environment": False}, {"task": "overflow_check"}], ids=str)
+def test_without_the_key_and_by_a_watch_that_finds_nothing_nothing_is_written(
+    runs: Any, backend: Any, settings: dict[str, Any]
+) -> None:
+    debugger = runs.new(**settings)
     debugger.start()
     backend.apis["abs"].call(batch(backend))
     debugger.stop()

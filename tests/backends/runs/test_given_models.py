@@ -15,27 +15,24 @@ from probe.common.errors import MsprobeException
 # --- several models
 
 
-def test_another_model_in_a_later_start_has_the_names(runs: Any, backend: Any) -> None:
+def test_another_model_in_a_later_start_has_the_names_and_so_has_a_module_that_was_exchanged(
+    runs: Any, backend: Any
+) -> None:
     debugger, first = runs.new(level="L0"), block_network(backend)
     second = backend.module("Other", chain("only"), only=first)
-    names, linear = Names(backend), backend.classes["linear"]
-    debugger.start(first)
-    first(batch(backend))
-    debugger.stop()
-    debugger.step()
-    debugger.start(second)
-    second(batch(backend))
-    debugger.stop()
-    debugger.step()
-    assert runs.read(0).names[0] == f"{names.fc}.forward.0"
-    assert runs.read(1).names == [
-        f"{backend.root}.only.body.fc.{linear}.forward.0",
-        f"{backend.root}.only.body.act.{backend.classes['relu']}.forward.0",
-        f"{backend.root}.only.body.Block.forward.0",
-        f"{backend.root}.only.head.{linear}.forward.0",
-        f"{backend.root}.only.Net.forward.0",
-    ]
-    assert backend.traces_left(second) == []
+    names, linear, relu = Names(backend), backend.classes["linear"], backend.classes["relu"]
+    for model in (first, second, first):
+        debugger.start(model)
+        model(batch(backend))
+        debugger.stop()
+        debugger.step()
+        assert backend.traces_left(model) == []
+        if model is second:
+            first.head = backend.relu()
+    assert (runs.read(0).names[0], runs.read(0).names[-1]) == (f"{names.fc}.forward.0", f"{names.head}.forward.0")
+    inside = (f"body.fc.{linear}", f"body.act.{relu}", "body.Block", f"head.{linear}", "Net")
+    assert runs.read(1).names == [f"{backend.root}.only.{each}.forward.0" for each in inside]
+    assert runs.read(2).names[-1] == f"{backend.root}.head.{relu}.forward.0"
 
 
 def test_another_model_in_the_same_step_counts_for_itself(runs: Any, backend: Any) -> None:
@@ -49,18 +46,6 @@ def test_another_model_in_the_same_step_counts_for_itself(runs: Any, backend: An
     assert [name for name in dump.forward if name.startswith(names.fc)] == [f"{names.fc}.forward.{n}" for n in (0, 1)]
     assert [name for name in dump.backward if name.startswith(names.fc)] == [f"{names.fc}.backward.{n}" for n in (0, 1)]
     assert f"{names.fc}.parameters_grad.1" in dump.names
-
-
-def test_a_module_that_was_exchanged_between_steps_is_seen(runs: Any, backend: Any) -> None:
-    debugger, model, names = runs.new(level="L0"), block_network(backend), Names(backend)
-    for _ in range(2):
-        debugger.start(model)
-        model(batch(backend))
-        debugger.stop()
-        debugger.step()
-        model.head = backend.relu()
-    assert runs.read(0).names[-1] == f"{names.head}.forward.0"
-    assert runs.read(1).names[-1] == f"{backend.root}.head.{backend.classes['relu']}.forward.0"
 
 
 # --- modules with other results than one tensor
@@ -119,20 +104,6 @@ def test_an_inplace_module_keeps_its_backward_and_that_of_the_one_before(runs: A
     assert before["input"][0]["Norm"] == pytest.approx(np.linalg.norm(mask))
     assert before["output"][0]["Norm"] == pytest.approx(np.linalg.norm(mask @ WEIGHT1), rel=1e-5)
     assert outcome.inputs[0] == pytest.approx(mask @ WEIGHT1, rel=1e-5)
-
-
-def test_gradients_of_keyword_inputs_follow_those_of_positional_ones(runs: Any, backend: Any) -> None:
-    def forward(self: Any, x: Any, *, scale: Any) -> Any:
-        return x * scale
-
-    model = backend.module("Net", lambda self, x, y: self.inner(x, scale=y), inner=backend.module("Scale", forward))
-    debugger = runs.new(level="L0")
-    debugger.start(model)
-    left, right = np.full((2, 2), 2.0, np.float32), np.full((2, 2), 7.0, np.float32)
-    backend.run(model, backend.tensor(left, requires_grad=True), backend.tensor(right, requires_grad=True))
-    debugger.stop()
-    record = runs.read().data[f"{backend.root}.inner.Scale.backward.0"]
-    assert [entry["Max"] for entry in record["output"]] == [7.0, 2.0]
 
 
 # --- module_dump

@@ -66,16 +66,13 @@ def test_of_a_scope_the_name_that_was_not_met_is_said(
 ) -> None:
     names = Names(backend)
     first, last = f"{names.fc}.forward.0", f"{names.head}.forward.0"
-    for name, scope in {"first": [f"{names.fc}.forward.4", last], "last": [first, f"{names.head}.forward.7"]}.items():
+    absent, late = f"{names.fc}.forward.4", f"{names.head}.forward.7"
+    for name, scope in {"first": [absent, last], "last": [first, late], "both": [first, last]}.items():
         train(runs.new(dump_path=runs.path / name, level="L0", scope=scope), backend)
-    assert warnings(capsys) == [
-        f'step 0: nothing was collected, because "{names.fc}.forward.4", the first name of "statistics.scope", did '
-        f'not occur; nearest names seen: "{first}".',
-        f'step 0: collection did not end early: "{names.head}.forward.7", the last name of "statistics.scope", '
-        f'did not occur after it; nearest names seen: "{last}".',
-    ]
-    train(runs.new(dump_path=runs.path / "both", level="L0", scope=[first, last]), backend)
-    assert warnings(capsys) == []
+    of_first, of_last = warnings(capsys)
+    for line, missed, near in ((of_first, absent, first), (of_last, late, last)):
+        assert line.startswith("step 0: ") and f'"{missed}"' in line and line.endswith(f'nearest names seen: "{near}".')
+    assert "nothing was collected" in of_first and "did not end early" in of_last
 
 
 def test_a_tensor_list_that_saves_nothing_is_said(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,17 +104,16 @@ def test_a_step_that_was_never_reached_is_said_at_the_end_of_the_program(backend
     assert f"dump.json is at {dumped.read(tmp_path / 'dump', 1).folder / 'dump.json'}." in out
 
 
-@pytest.mark.parametrize(("wanted", "line"), [([0, 1], []), ([1, 2], ["2"])])
+@pytest.mark.parametrize(("wanted", "missed"), [([0, 1], []), ([1, 2], ["2"])])
 def test_a_step_that_was_begun_is_no_step_that_was_missed(
-    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str], wanted: list[int], line: list[str]
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str], wanted: list[int], missed: list[str]
 ) -> None:
     debugger = runs.new(step=wanted)
     train(debugger, backend)
     debugger.start()
     debugger.reset()
-    text = '"step" names {}, where start was never called: the program ran 2 steps (0-1).'
     given = [warning for warning in warnings(capsys) if "has no records" not in warning]
-    assert given == [text.format(missed) for missed in line]
+    assert len(given) == len(missed) and all(f'"step" names {each},' in line for each, line in zip(missed, given))
 
 
 def test_a_program_that_ran_the_wanted_steps_and_no_more_ends_with_the_line_of_a_finished_collection(
@@ -130,7 +126,7 @@ def test_a_program_that_ran_the_wanted_steps_and_no_more_ends_with_the_line_of_a
         assert capsys.readouterr().err.splitlines()[-1].endswith("msprobe ends successfully.") == is_finished
 
 
-def test_level_debug_without_a_call_of_save_is_said(
+def test_a_run_in_which_nothing_can_be_recorded_is_said_so_once(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for saves in (False, True):
@@ -141,20 +137,18 @@ def test_level_debug_without_a_call_of_save_is_said(
         debugger.stop()
         debugger.step()
         debugger.reset()
-        said = [] if saves else ['level "debug" records what save(variable, name) is given, and save was never called.']
-        assert warnings(capsys) == said
-
-
-def test_a_step_in_which_nothing_was_called_is_said_once(
-    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+        assert ["save was never called" in line for line in warnings(capsys)] == ([] if saves else [True])
     debugger = runs.new()
     for _ in range(2):
         debugger.start()
         debugger.step()
     debugger.reset()
-    text = "step 0 has no records: no function that is recorded was called between start and stop."
-    assert warnings(capsys) == [text]
+    (line,) = warnings(capsys)
+    assert "step 0 has no records" in line
+    with runs.new():
+        block_network(backend)
+    (line,) = warnings(capsys)
+    assert "nothing was collected in this block" in line and "start(model)" in line
 
 
 @pytest.mark.parametrize(
@@ -173,15 +167,6 @@ def test_filters_that_leave_nothing_are_one_line(
     assert line.startswith(begin)
 
 
-def test_a_block_in_which_nothing_was_started_is_said(
-    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    debugger = runs.new()
-    with debugger:
-        block_network(backend)
-    assert warnings(capsys) == ["nothing was collected in this block: call start(model) in it."]
-
-
 def test_a_rank_filter_in_a_process_without_ranks_is_said_once(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,7 +177,8 @@ def test_a_rank_filter_in_a_process_without_ranks_is_said_once(
     train(runs.new(rank=[0]), backend, rank_id=0)
     assert warnings(capsys) == [] and dumped.folders(runs.path) == ["step0/rank0"]
     train(runs.new(dump_path=runs.path / "other", rank=[0, "2-4"]), backend, rank_id=1)
-    assert warnings(capsys) == ['rank 1 is not in "rank", which is 0, 2-4: nothing is collected here.']
+    (line,) = warnings(capsys)
+    assert 'rank 1 is not in "rank", which is 0, 2-4' in line
 
 
 def test_a_dump_path_that_holds_an_earlier_run_is_said_with_where_this_one_goes(
@@ -206,10 +192,8 @@ def test_a_dump_path_that_holds_an_earlier_run_is_said_with_where_this_one_goes(
     capsys.readouterr()
     train(runs.new(), backend, steps=2)
     minute = time.strftime("%Y-%m-%d %H:%M", time.localtime(an_hour_ago))
-    assert warnings(capsys) == [
-        f"{runs.path} holds an earlier run already: step1/proc1 of {minute}, and 1 more. This one goes to "
-        f"step0/proc{os.getpid()}."
-    ]
+    (line,) = warnings(capsys)
+    assert all(text in line for text in (str(runs.path), f"step1/proc1 of {minute}", f"step0/proc{os.getpid()}"))
     train(runs.new(), backend)
     said = warnings(capsys)
     assert len(said) == 2 and said[0].endswith("holds an earlier dump; its files of the same names are overwritten.")

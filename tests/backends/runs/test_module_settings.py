@@ -117,21 +117,18 @@ def test_models_of_a_list_are_described_too(runs: Any, backend: Any) -> None:
     assert not found[f"{backend.root}.1.{backend.classes['linear']}"].is_model
 
 
-def test_without_the_key_nothing_is_described(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def described(*_: Any) -> Any:
-        raise AssertionError("it was asked for")
-
-    monkeypatch.setattr("probe.collect.module_settings.DescribedModels.add", described)
-    collect(runs.new(level="L0", environment=False), block_network(backend), backend)
-    assert list(runs.path.glob("environment_*")) == []
-
-
-def test_a_failure_of_it_costs_it_alone(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_failure_of_it_costs_it_alone_and_without_the_key_nothing_is_asked_for(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    runs.errors_expected = True
+    runs.errors_expected = wanted
     monkeypatch.setattr("probe.collect.module_settings.DescribedModels.add", broken)
-    collect(runs.new(level="L0"), block_network(backend), backend)
+    collect(runs.new(level="L0", environment=wanted), block_network(backend), backend)
+    if not wanted:
+        assert list(runs.path.glob("environment_*")) == []
+        return
     found = environment(runs)
     assert "modules" not in found and found["packages"]["numpy"] and runs.read().names

@@ -15,7 +15,7 @@ from probe.api import cli
 from probe.collect.sinks.ring.judgement import Judgement
 from probe.collect.sinks.ring.step_ring import StepRing
 
-STEPS, PLANTED = 20, 13
+STEPS, PLANTED = 6, 3
 LEVELS = ("L0", "L1", "mix")
 
 
@@ -73,7 +73,8 @@ def test_exactly_the_step_is_written_in_which_a_value_is_not_finite(
 ) -> None:
     debugger = watching(runs, level=level)
     for step in range(STEPS):
-        program.step(debugger, 1e30 if step == PLANTED else 1.0)
+        assert runs.path.exists() == (step > PLANTED), "without such a value there is no folder"
+        program.step(debugger, 1e30 if step == PLANTED else 1.0, loss=0.5, grad_norm=1.0)
     assert dumped.folders(runs.path) == [f"step{PLANTED}/procN"]
     dump = runs.read(PLANTED)
     assert dump.head["task"] == "statistics" and not dump.journals and len(dump.stacks) > 0
@@ -98,28 +99,23 @@ def test_the_records_are_those_of_task_statistics(runs: Any, program: Program, l
     assert list(filter(None, stacked)) == [names for names, _ in other.stacks.values()]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_without_such_a_value_there_is_no_folder(runs: Any, program: Program, level: str) -> None:
-    debugger = watching(runs, level=level)
-    for _ in range(3):
-        program.step(debugger, loss=0.5, grad_norm=1.0)
-    runs.end()
-    assert not runs.path.exists()
-
-
-@pytest.mark.parametrize(("number", "written"), [(1, [2]), (2, [2, 4]), (-1, [2, 4, 5])])
-def test_so_many_steps_are_written(runs: Any, program: Program, number: int, written: list[int]) -> None:
-    debugger = watching(runs, overflow_nums=number)
+@pytest.mark.parametrize(
+    ("settings", "bad", "written"),
+    [
+        ({"overflow_nums": 1}, (2, 4, 5), [2]),
+        ({"overflow_nums": 2}, (2, 4, 5), [2, 4]),
+        ({"overflow_nums": -1}, (2, 4, 5), [2, 4, 5]),
+        ({"step": [3, 4]}, range(7), [3]),
+    ],
+    ids=str,
+)
+def test_so_many_steps_are_written_of_those_that_are_watched(
+    runs: Any, program: Program, settings: Any, bad: Any, written: list[int]
+) -> None:
+    debugger = watching(runs, **settings)
     for step in range(7):
-        program.step(debugger, 1e30 if step in (2, 4, 5) else 1.0)
+        program.step(debugger, 1e30 if step in bad else 1.0)
     assert dumped.folders(runs.path) == [f"step{step}/procN" for step in written]
-
-
-def test_only_wanted_steps_are_watched(runs: Any, program: Program) -> None:
-    debugger = watching(runs, step=[3, 4])
-    for _ in range(6):
-        program.step(debugger, 1e30)
-    assert dumped.folders(runs.path) == ["step3/procN"]
 
 
 @pytest.mark.parametrize("bad", [1, 2, 5])
@@ -186,19 +182,19 @@ def test_numbers_of_the_program_make_a_step_be_written(
     assert reason in capsys.readouterr().err
 
 
-def test_the_loss_may_be_a_tensor(runs: Any, backend: Any, program: Program) -> None:
+def test_the_loss_may_be_a_tensor_and_other_tasks_say_that_they_have_no_use_for_it(
+    runs: Any, backend: Any, program: Program, capsys: Any
+) -> None:
     debugger = watching(runs)
     program.step(debugger, loss=backend.tensor(np.array(1.0, np.float32), requires_grad=True))
     program.step(debugger, loss=backend.tensor(np.array(np.nan, np.float32), requires_grad=True))
     assert dumped.folders(runs.path) == ["step1/procN"]
-
-
-def test_other_tasks_say_that_they_have_no_use_for_the_numbers(runs: Any, program: Program, capsys: Any) -> None:
-    debugger = runs.new(level="L0")
+    runs.end()
+    debugger = runs.new(dump_path=runs.path / "other", level="L0")
     program.step(debugger, loss=float("nan"))
     program.step(debugger, grad_norm=1.0)
     assert capsys.readouterr().err.count('task "statistics" ignores them') == 1
-    assert dumped.folders(runs.path) == ["step0/procN", "step1/procN"]
+    assert dumped.folders(runs.path / "other") == ["step0/procN", "step1/procN"]
 
 
 @pytest.mark.parametrize("keep", ["batch", "batch+params"])
@@ -223,27 +219,19 @@ def test_a_failure_of_the_watch_does_not_stop_the_training(
     runs: Any, program: Program, monkeypatch: Any, capsys: Any
 ) -> None:
     def fail(*_: Any) -> None:
-        raise ZeroDivisionError("the watch is broken")
-
-    debugger = watching(runs)
-    program.step(debugger)
-    with monkeypatch.context() as broken:
-        broken.setattr(Judgement, "look_at", fail)
-        program.step(debugger, 1e30)
-    program.step(debugger, 1e30)
-    assert dumped.folders(runs.path) == ["step2/procN"]
-    assert "ZeroDivisionError" in capsys.readouterr().err
-
-
-def test_a_step_that_cannot_be_written_is_not_said_to_be(
-    runs: Any, program: Program, monkeypatch: Any, capsys: Any
-) -> None:
-    def fail(*_: Any) -> None:
         raise OSError("no space left")
 
     runs.errors_expected = True
+    debugger = watching(runs, overflow_nums=2)
+    with monkeypatch.context() as broken:
+        broken.setattr(Judgement, "look_at", fail)
+        program.step(debugger, 1e30)
+    assert "OSError: no space left" in capsys.readouterr().err
+    program.step(debugger, 1e30)
+    assert dumped.folders(runs.path) == ["step1/procN"]
+    capsys.readouterr()
     monkeypatch.setattr(StepRing, "write", fail)
-    program.step(watching(runs), 1e30)
+    program.step(debugger, 1e30)
     output = capsys.readouterr().err
     assert "cannot be written to" in output and "OSError: no space left" in output
     assert "records are in" not in output

@@ -130,18 +130,22 @@ def test_an_interrupted_call_can_be_followed_by_another_run(runs: Any, backend: 
     assert tree[f"{backend.root}.inner.fc.{backend.classes['linear']}.forward.0"] == f"{inner}.1"
 
 
-def test_stop_inside_a_module_ends_collection_there(runs: Any, backend: Any) -> None:
-    names = Names(backend)
-    debugger = runs.new(level="mix")
+def calling(backend: Any, between: Any) -> Any:
+    """``Net(body(first, second))`` of identities; `between` is called after the first."""
+    eye = np.eye(4, dtype=np.float32)
+    first, second = (backend.linear(eye, np.zeros(4, np.float32)) for _ in range(2))
 
     def forward(self: Any, x: Any) -> Any:
         x = self.first(x)
-        debugger.stop()
+        between()
         return self.second(x)
 
-    eye = np.eye(4, dtype=np.float32)
-    first, second = (backend.linear(eye, np.zeros(4, np.float32)) for _ in range(2))
-    model = backend.module("Net", chain("body"), body=backend.module("Block", forward, first=first, second=second))
+    return backend.module("Net", chain("body"), body=backend.module("Block", forward, first=first, second=second))
+
+
+def test_stop_inside_a_module_ends_collection_there(runs: Any, backend: Any) -> None:
+    names, debugger = Names(backend), runs.new(level="mix")
+    model = calling(backend, debugger.stop)
     debugger.start(model)
     assert np.array_equal(backend.numpy(model(batch(backend))), BATCH)
     debugger.step()
@@ -155,15 +159,7 @@ def test_stop_inside_a_module_ends_collection_there(runs: Any, backend: Any) -> 
 
 def test_start_inside_a_module_begins_collection_there(runs: Any, backend: Any) -> None:
     debugger = runs.new(level="mix")
-
-    def forward(self: Any, x: Any) -> Any:
-        x = self.first(x)
-        debugger.start(model)
-        return self.second(x)
-
-    eye = np.eye(4, dtype=np.float32)
-    first, second = (backend.linear(eye, np.zeros(4, np.float32)) for _ in range(2))
-    model = backend.module("Net", chain("body"), body=backend.module("Block", forward, first=first, second=second))
+    model = calling(backend, lambda: debugger.start(model))
     model(batch(backend))
     debugger.stop()
     base = f"{backend.root}.body.second.{backend.classes['linear']}"

@@ -41,17 +41,24 @@ def trained_dropout(backend: Any) -> Any:
     return module
 
 
-def test_removed_dropout_is_the_identity_until_it_is_put_back(backend: Any) -> None:
-    dropout, x = backend.apis["dropout"], batch(backend)
+@pytest.mark.parametrize("what", ["function", "module"])
+def test_removed_dropout_is_the_identity_until_it_is_put_back(backend: Any, what: str) -> None:
+    x = batch(backend)
+
+    def kept() -> bool:
+        return (
+            keeps(backend, backend.apis["dropout"].call, x, 0.5)
+            if what == "function"
+            else keeps(backend, trained_dropout(backend), x)
+        )
+
     handle = backend.adapter.randomness.remove_dropout()
     try:
-        assert keeps(backend, dropout.call, x, 0.5)
-        assert keeps(backend, trained_dropout(backend), x)
+        assert kept()
     finally:
         handle.remove()
     backend.seed(3)
-    assert not keeps(backend, dropout.call, x, 0.5)
-    assert not keeps(backend, trained_dropout(backend), x)
+    assert not kept()
 
 
 def test_removed_dropout_is_the_identity_in_modules_that_exist(backend: Any) -> None:

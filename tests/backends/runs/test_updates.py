@@ -28,6 +28,16 @@ class Wide:
 
         self.model = backend.module("Wide", forward, first=first, second=second)
         self.batch = backend.tensor(draws.standard_normal((5, 6), np.float32))
+        self._train = backend.adam(self.model)[1]
+
+    def train(self, debugger: Any = None, steps: int = 1) -> None:
+        for _ in range(steps):
+            if debugger is not None:
+                debugger.start(self.model)
+            self._train(self.batch)
+            if debugger is not None:
+                debugger.stop()
+                debugger.step()
 
 
 def arrays(backend: Any, model: Any) -> dict[str, Any]:
@@ -61,15 +71,10 @@ def holds(update: Update, before: dict[str, Any], after: dict[str, Any], gradien
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 def test_update_has_what_numpy_gets_from_copies(runs: Any, backend: Any, level: str) -> None:
-    network = Wide(backend)
-    _, train = backend.adam(network.model)
-    debugger = runs.new(level=level)
+    network, debugger = Wide(backend), runs.new(level=level)
     for step in range(2):
         before = arrays(backend, network.model)
-        debugger.start(network.model)
-        train(network.batch)
-        debugger.stop()
-        debugger.step()
+        network.train(debugger)
         (update,) = updates(runs.path, step)
         assert update.optimizer.endswith("Adam") and update.index == 0 and not update.skipped and update.groups
         gradients = backend.state(network.model)
@@ -78,25 +83,21 @@ def test_update_has_what_numpy_gets_from_copies(runs: Any, backend: Any, level: 
 
 
 def test_update_after_stop_belongs_to_the_step(runs: Any, backend: Any) -> None:
-    network = Wide(backend)
-    _, train = backend.adam(network.model)
-    debugger = runs.new(level="L0")
+    network, debugger = Wide(backend), runs.new(level="L0")
     debugger.start(network.model)
     network.model(network.batch)
     debugger.stop()
-    train(network.batch)
+    network.train()
     debugger.step()
-    train(network.batch)
+    network.train()
     assert len(updates(runs.path)) == 1
     assert backend.traces_left(network.model) == []
 
 
 def test_update_is_in_the_journal_before_the_step_ends(runs: Any, backend: Any) -> None:
-    network = Wide(backend)
-    _, train = backend.adam(network.model)
-    debugger = runs.new(level="L0")
+    network, debugger = Wide(backend), runs.new(level="L0")
     debugger.start(network.model)
-    train(network.batch)
+    network.train()
     (journal,) = runs.path.glob("step0/*/dump.journal")
     died = probe.read(journal)
     assert isinstance(died, probe.Dump)
@@ -111,50 +112,23 @@ def test_update_is_in_the_journal_before_the_step_ends(runs: Any, backend: Any) 
         np.testing.assert_array_equal(one.update.sums, other.update.sums)
 
 
-def test_json_files_are_those_without_updates(runs: Any, backend: Any, tmp_path: Path) -> None:
-    written = []
-    for sketched in (True, False):
+@pytest.mark.parametrize("settings", [{"task": "structure"}, {"sketch": False}], ids=str)
+def test_without_sketches_nothing_is_recorded_and_other_files_and_the_training_are_what_they_are_with_them(
+    runs: Any, backend: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    written, ended = [], []
+    for name, chosen in (("bare", None), ("with", {}), ("without", settings)):
         network = Wide(backend)
-        _, train = backend.adam(network.model)
-        debugger = runs.new(tmp_path / str(sketched), level="L0", sketch=sketched)
-        debugger.start(network.model)
-        train(network.batch)
-        debugger.stop()
-        debugger.step()
-        (folder,) = (tmp_path / str(sketched)).glob("step0/*")
-        assert (folder / "updates.npz").exists() is sketched
-        written.append([(folder / name).read_bytes() for name in ("dump.json", "construct.json")])
-    assert written[0] == written[1]
-
-
-@pytest.mark.parametrize("settings", [{"task": "structure"}, {"task": "statistics", "sketch": False}])
-def test_without_sketches_nothing_is_recorded(runs: Any, backend: Any, settings: dict[str, Any]) -> None:
-    network = Wide(backend)
-    _, train = backend.adam(network.model)
-    debugger = runs.new(level="L0", **settings)
-    debugger.start(network.model)
-    train(network.batch)
-    debugger.stop()
-    debugger.step()
-    assert not list(runs.path.rglob("updates.npz"))
-    assert updates(runs.path) == []
-
-
-def test_training_is_bitwise_what_it_is_without(runs: Any, backend: Any) -> None:
-    ended = []
-    for collected in (False, True):
-        network = Wide(backend)
-        _, train = backend.adam(network.model)
-        debugger = runs.new(level="mix") if collected else None
-        for _ in range(3):
-            if debugger is not None:
-                debugger.start(network.model)
-            train(network.batch)
-            if debugger is not None:
-                debugger.stop()
-                debugger.step()
+        debugger = None if chosen is None else runs.new(tmp_path / name, level="mix", **chosen)
+        network.train(debugger, 2)
         ended.append({name: value.tobytes() for name, value in arrays(backend, network.model).items()})
-    assert ended[0] == ended[1]
+        for folder in (tmp_path / name).glob("step0/*"):
+            assert (folder / "updates.npz").exists() is (name == "with")
+            written.append([(folder / file).read_bytes() for file in ("dump.json", "construct.json")])
+        runs.end()
+    assert ended[0] == ended[1] == ended[2]
+    assert updates(tmp_path / "without") == []
+    assert written[0] == written[1] or "task" in settings
 
 
 def test_numpy_and_json_alone_read_the_file(runs: Any, backend: Any) -> None:

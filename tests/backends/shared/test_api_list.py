@@ -17,39 +17,22 @@ plain:
 collective:
   prefix: Distributed
   names: [gather, all_reduce]
-elsewhere:
-  prefix: Other
-  names: [sqrt]
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
+def test_what_exists_is_named_by_its_last_part_and_a_collective_knows_which_arguments_it_fills(tmp_path: Path) -> None:
     file = tmp_path / "api_list.yaml"
     file.write_text(LIST, encoding="utf-8")
-    return str(file)
-
-
-def test_what_exists_is_found_with_its_owner_and_named_by_its_last_part(path: str) -> None:
-    inner = SimpleNamespace(floor=math.floor)
-    owner = SimpleNamespace(sqrt=math.sqrt, inner=inner)
-    families = watched(path, {"plain": owner})
-    assert list(families) == ["plain"]
+    owner = SimpleNamespace(sqrt=math.sqrt, inner=SimpleNamespace(floor=math.floor))
+    owners = {"plain": owner, "collective": SimpleNamespace(gather=print, all_reduce=print)}
+    families = watched(str(file), owners, in_place=["collective"])
     found = [(one.owner, one.attribute, one.function, one.name.base, one.name.api) for one in families["plain"]]
     assert found == [
         (owner, "sqrt", math.sqrt, "Math.sqrt", "sqrt"),
-        (inner, "floor", math.floor, "Math.floor", "floor"),
+        (owner.inner, "floor", math.floor, "Math.floor", "floor"),
     ]
-
-
-def test_collectives_in_place_know_which_arguments_they_fill(path: str) -> None:
-    owner = SimpleNamespace(gather=print, all_reduce=print)
-    found = watched(path, {"collective": owner}, in_place=["collective"])["collective"]
-    gather, all_reduce = (one.name for one in found)
-    assert (gather.filled, gather.returns_arguments) == ((1, "gather_list"), True)
-    assert (all_reduce.filled, all_reduce.returns_arguments) == ((), True)
-    plain, _ = (one.name for one in watched(path, {"collective": owner})["collective"])
-    assert (plain.filled, plain.returns_arguments) == ((), False)
+    filled = [(one.name.filled, one.name.returns_arguments) for one in families["collective"]]
+    assert filled == [((1, "gather_list"), True), ((), True)]
 
 
 LIKE = {"Ours": ("Torch", "Functional"), "Tensor": ("Tensor",), "Unknown": ()}

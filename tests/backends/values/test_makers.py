@@ -122,22 +122,13 @@ def test_modules_hand_tensors_over(runs: Any, backend: Any, level: str) -> None:
     assert made.by(f"{names.fc}.forward.0.parameters.weight") == "parameter:body.fc.weight"
 
 
-def test_what_a_function_without_a_record_made_has_no_maker(runs: Any, backend: Any) -> None:
-    model = backend.module(
-        "Net",
-        lambda self, x: self.b(self.a(x) * 2).sum(),
-        a=backend.linear(WEIGHT1, BIAS1),
-        b=backend.linear(WEIGHT2, BIAS2),
-    )
-    made = collected(runs, backend, model, batch(backend), level="L0")
-    assert made.by(f"{backend.root}.b.{backend.classes['linear']}.forward.0.input.0") is None
-
-
-def test_what_was_written_without_a_record_has_no_maker(runs: Any, backend: Any) -> None:
+@pytest.mark.parametrize("writes", [False, True])
+def test_what_was_made_or_written_without_a_record_has_no_maker(runs: Any, backend: Any, writes: bool) -> None:
     def forward(self: Any, x: Any) -> Any:
         hidden = self.a(x)
-        backend.write(hidden, 3.0)
-        return self.b(hidden).sum()
+        if writes:
+            backend.write(hidden, 3.0)
+        return self.b(hidden if writes else hidden * 2).sum()
 
     model = backend.module("Net", forward, a=backend.linear(WEIGHT1, BIAS1), b=backend.linear(WEIGHT2, BIAS2))
     debugger = runs.new(level="L0")
@@ -259,25 +250,15 @@ def test_nothing_is_kept_alive(runs: Any, backend: Any, level: str) -> None:
 
 
 @LEVELS
-def test_each_step_begins_anew(runs: Any, backend: Any, level: str) -> None:
-    model, debugger = block_network(backend), runs.new(level=level)
-    for _ in range(2):
-        debugger.start(model)
-        backend.run(model, batch(backend), model=model)
-        debugger.stop()
-        debugger.step()
-    first, second = Made(runs, 0), Made(runs, 1)
-    assert first.texts() == second.texts()
-
-
-def test_makers_are_those_of_python_where_nothing_is_compiled(
-    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+def test_each_step_begins_anew_and_makers_are_those_of_python_where_nothing_is_compiled(
+    runs: Any, backend: Any, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, debugger = backend.module("Net", chain("net"), net=block_network(backend)), runs.new(level="mix")
-    for part in (makers.compiled, None):
+    model, debugger = backend.module("Net", chain("net"), net=block_network(backend)), runs.new(level=level)
+    for part in (makers.compiled, makers.compiled, None):
         monkeypatch.setattr(makers, "compiled", part)
         debugger.start(model)
         backend.run(model, batch(backend), model=model)
         debugger.stop()
         debugger.step()
-    assert Made(runs, 0).texts() == Made(runs, 1).texts()
+    first, *others = (Made(runs, step).texts() for step in range(3))
+    assert all(other == first for other in others)

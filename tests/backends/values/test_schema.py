@@ -33,39 +33,23 @@ def test_schemas_are_valid_schemas(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(content)
 
 
-def test_an_unknown_schema_is_refused() -> None:
-    with pytest.raises(ValueError, match="no schema"):
-        schema.load("other")
-
-
-def test_dump_schema_refuses_broken_files(collected: Any) -> None:
-    head = collected.head
-    assert not refused("dump", head)
+def test_schemas_refuse_broken_files_and_records(collected: Any) -> None:
+    head, name = collected.head, collected.forward[0]
+    assert not refused("dump", head) and refused("dump", [])
     for key in head:
         assert refused("dump", {name: value for name, value in head.items() if name != key}), f"without {key}"
-    assert refused("dump", {**head, "data": []})
-    assert refused("dump", {**head, "level": "L7"})
-    assert refused("dump", {**head, "task": "dance"})
-    assert refused("dump", [])
-
-
-def test_dump_schema_refuses_broken_records(collected: Any) -> None:
-    name = collected.forward[0]
+    for change in ({"data": []}, {"level": "L7"}, {"task": "dance"}):
+        assert refused("dump", {**head, **change})
 
     def broken(change: Any) -> bool:
-        head = copy.deepcopy(collected.head)
-        change(head["data"][name])
-        return refused("dump", head)
+        changed = copy.deepcopy(head)
+        change(changed["data"][name])
+        return refused("dump", changed)
 
-    assert not broken(lambda record: None)
     assert broken(lambda record: record.update(input_args=5))
     assert broken(lambda record: record["output"][0].pop("shape"))
-    assert broken(lambda record: record["output"][0].update(shape="2x3"))
-    assert broken(lambda record: record["output"][0].update(requires_grad="yes"))
-    assert broken(lambda record: record["output"][0].update(Max="large"))
-
-
-def test_construct_and_stack_schemas_refuse_other_forms(collected: Any) -> None:
+    for values in ({"shape": "2x3"}, {"requires_grad": "yes"}, {"Max": "large"}):
+        assert broken(lambda record, values=values: record["output"][0].update(values))
     assert not refused("construct", collected.tree) and refused("construct", {"a": 5}) and refused("construct", [])
     assert not refused("stack", collected.stacks)
     assert refused("stack", {"0": [["name"]]}) and refused("stack", {"0": "text"}) and refused("stack", {"x": [[], []]})

@@ -14,7 +14,7 @@ from probe.backends.shared import reduction
 SHAPES = [(7,), (3, 4), (2, 3, 5), (1,), (1, 1, 1)]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INTEGERS = ["int8", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"]
-TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-13}
+TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-13}
 KEYS = ("Max", "Min", "Mean", "Norm")
 
 
@@ -36,8 +36,10 @@ def random(shape: tuple[int, ...], seed: int = 11) -> Any:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", [*FLOATS, "float8_e4m3fn", "float8_e5m2"])
 def test_floats_agree_with_numpy(backend: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    if dtype.startswith("float8") and dtype not in backend.small_floats:
+        pytest.skip(f"{backend.name} has no {dtype}")
     tensor = backend.tensor(random(shape), dtype)
     exact = backend.numpy(tensor).astype(np.float64)
     entry = describe(backend, tensor)
@@ -46,8 +48,9 @@ def test_floats_agree_with_numpy(backend: Any, dtype: str, shape: tuple[int, ...
     assert entry["dtype"] == backend.dtype_name(dtype)
     assert entry["shape"] == list(shape)
     assert entry["Max"] == exact.max() and entry["Min"] == exact.min()
-    assert entry["Mean"] == pytest.approx(exact.mean(), rel=TOLERANCE[dtype], abs=TOLERANCE[dtype])
-    assert entry["Norm"] == pytest.approx(np.linalg.norm(exact), rel=TOLERANCE[dtype])
+    tolerance = TOLERANCE.get(dtype, 1e-6)
+    assert entry["Mean"] == pytest.approx(exact.mean(), rel=tolerance, abs=tolerance)
+    assert entry["Norm"] == pytest.approx(np.linalg.norm(exact), rel=tolerance)
     assert all(type(entry[key]) is float for key in KEYS)
 
 
@@ -76,19 +79,6 @@ def test_float64_is_not_reduced_by_high_precision(backend: Any) -> None:
     assert entry["Mean"] == pytest.approx(exact.mean(), rel=1e-15)
 
 
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
-def test_eight_bit_floats_agree_with_numpy(backend: Any, name: str) -> None:
-    if name not in backend.small_floats:
-        pytest.skip(f"{backend.name} has no {name}")
-    tensor = backend.tensor(random((6, 5)), name)
-    exact = backend.numpy(tensor).astype(np.float64)
-    entry = describe(backend, tensor)
-    assert entry["dtype"] == backend.dtype_name(name)
-    assert entry["Max"] == exact.max() and entry["Min"] == exact.min()
-    assert entry["Mean"] == pytest.approx(exact.mean(), rel=1e-5)
-    assert entry["Norm"] == pytest.approx(np.linalg.norm(exact), rel=1e-5)
-
-
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_have_exact_bounds_and_a_mean_and_norm_in_float64(backend: Any, dtype: str) -> None:
     if dtype not in backend.integers:
@@ -100,11 +90,6 @@ def test_integers_have_exact_bounds_and_a_mean_and_norm_in_float64(backend: Any,
     assert entry["Max"] == exact.max() and entry["Min"] == exact.min()
     assert entry["Mean"] == pytest.approx(wide.mean(), rel=1e-14)
     assert entry["Norm"] == pytest.approx(np.linalg.norm(wide), rel=1e-14)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
-def test_bounds_of_integers_have_the_recorded_type(backend: Any, dtype: str) -> None:
-    entry = describe(backend, backend.tensor(np.array([5, 2, 7], dtype=dtype)))
     assert (type(entry["Max"]), type(entry["Min"])) == (backend.integer_bounds, backend.integer_bounds)
 
 
@@ -160,16 +145,12 @@ def test_empty_tensors_have_no_statistics(backend: Any, dtype: str, shape: tuple
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(5,), (2, 3)])
-def test_nan_in_the_data_gives_nan_everywhere(backend: Any, dtype: str, shape: tuple[int, ...]) -> None:
-    values = np.ones(shape)
-    values.reshape(-1)[1] = np.nan
-    entry = describe(backend, backend.tensor(values, dtype))
-    assert [math.isnan(value) for value in statistics(entry)] == [True] * 4
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_infinities_are_kept(backend: Any, dtype: str) -> None:
+def test_nan_in_the_data_gives_nan_everywhere_and_infinities_are_kept(backend: Any, dtype: str) -> None:
+    for shape in ((5,), (2, 3)):
+        values = np.ones(shape)
+        values.reshape(-1)[1] = np.nan
+        entry = describe(backend, backend.tensor(values, dtype))
+        assert [math.isnan(value) for value in statistics(entry)] == [True] * 4
     one = describe(backend, backend.tensor(np.array([1.0, np.inf, 2.0]), dtype))
     assert statistics(one) == (math.inf, 1.0, math.inf, math.inf)
     both = describe(backend, backend.tensor(np.array([1.0, np.inf, -np.inf]), dtype))

@@ -22,6 +22,19 @@ def collect(runs: Any, backend: Any, level: str = "mix", **settings: Any) -> tup
     return runs.read(), outcome
 
 
+def taken(runs: Any, *args: Any, take: Any = lambda *args, **kwargs: None, **kwargs: Any) -> Any:
+    """The dump of one call of a user's function, ``User.take``."""
+    owner = SimpleNamespace(take=take)
+    debugger = runs.new(task="tensor")
+    debugger.register_custom_api(owner, "take", "User")
+    debugger.start()
+    owner.take(*args, **kwargs)
+    debugger.stop()
+    debugger.step()
+    runs.end()
+    return runs.read()
+
+
 def content(backend: Any, dump: Any, entry: Any) -> Any:
     return backend.load_tensor_file(dump.folder / "dump_tensor_data" / entry["data_name"])
 
@@ -52,44 +65,28 @@ def test_files_hold_what_went_in_and_out(runs: Any, backend: Any, asynchronous: 
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_every_tensor_has_a_file_and_every_file_an_entry(runs: Any, backend: Any, level: str) -> None:
+def test_every_tensor_has_a_file_that_agrees_with_the_statistics_beside_it(runs: Any, backend: Any, level: str) -> None:
     dump, _ = collect(runs, backend, level)
     entries = dumped.tensors(dump.data)
     assert len(entries) == len(dump.files) > 10
     assert sorted(entry["data_name"] for entry in entries) == dump.files
     assert dump.head["dump_data_dir"] == str(dump.folder / "dump_tensor_data")
-
-
-def test_files_agree_with_the_statistics_beside_them(runs: Any, backend: Any) -> None:
-    dump, _ = collect(runs, backend, "mix")
-    for entry in dumped.tensors(dump.data):
+    for entry in entries:
         array = content(backend, dump, entry).astype(np.float64)
         assert list(array.shape) == entry["shape"]
         found = [entry[key] for key in ("Max", "Min", "Mean", "Norm")]
-        assert found == pytest.approx(
-            [array.max(), array.min(), array.mean(), np.linalg.norm(array)], rel=1e-5, abs=1e-6
-        )
+        expected = [array.max(), array.min(), array.mean(), np.linalg.norm(array)]
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 def test_names_of_files_follow_the_place_of_the_tensor(runs: Any, backend: Any) -> None:
-    owner = SimpleNamespace(take=lambda *args, **kwargs: {"a": [kwargs["k"], args[0][1]]})
-    debugger = runs.new(task="tensor")
-    debugger.register_custom_api(owner, "take", "User")
-    debugger.start()
     one, two, three = (backend.tensor(np.full(2, n, np.float32)) for n in (1, 2, 3))
-    owner.take([one, two], 5, k=three, more={"x": {"y": one}})
-    debugger.stop()
-    debugger.step()
-    start, suffix = "User.take.0.forward", backend.suffix
-    expected = {
-        f"{start}.input.0.0{suffix}": 1,
-        f"{start}.input.0.1{suffix}": 2,
-        f"{start}.kwargs.k{suffix}": 3,
-        f"{start}.kwargs.more.x.y{suffix}": 1,
-        f"{start}.output.0.a.0{suffix}": 3,
-        f"{start}.output.0.a.1{suffix}": 2,
-    }
-    dump = runs.read()
+    dump = taken(
+        runs, [one, two], 5, k=three, more={"x": {"y": one}},
+        take=lambda *args, **kwargs: {"a": [kwargs["k"], args[0][1]]},
+    )  # fmt: skip
+    places = {"input.0.0": 1, "input.0.1": 2, "kwargs.k": 3, "kwargs.more.x.y": 1, "output.0.a.0": 3, "output.0.a.1": 2}
+    expected = {f"User.take.0.forward.{place}{backend.suffix}": value for place, value in places.items()}
     assert dump.files == sorted(expected)
     for name, value in expected.items():
         assert np.array_equal(backend.load_tensor_file(dump.folder / "dump_tensor_data" / name), np.full(2, value))
@@ -111,7 +108,7 @@ def test_writing_to_a_tensor_later_does_not_change_its_file(runs: Any, backend: 
     assert content(backend, dump, record["output"][0]).tolist() == [1.0, 2.0]
 
 
-def test_an_in_place_call_has_both_states_on_disk(runs: Any, backend: Any) -> None:
+def test_an_in_place_call_has_both_states_in_its_record_and_on_disk(runs: Any, backend: Any) -> None:
     add = backend.apis["add_inplace"]
     debugger = runs.new(task="tensor")
     x = backend.tensor(np.array([-1.0, 2.0], np.float32))
@@ -122,35 +119,24 @@ def test_an_in_place_call_has_both_states_on_disk(runs: Any, backend: Any) -> No
     record = dump.data[f"{add.base}.0.forward"]
     assert content(backend, dump, record["input_args"][0]).tolist() == [-1.0, 2.0]
     assert content(backend, dump, record["output"][0]).tolist() == [-2.0, 4.0]
+    assert [entry["Max"] for entry in (*record["input_args"], *record["output"])] == [2.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "uint8", "bool", "complex64"])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
-def test_every_type_and_shape_survives(runs: Any, backend: Any, dtype: str, shape: tuple[int, ...]) -> None:
-    array = np.arange(int(np.prod(shape)), dtype=np.float64).reshape(shape) + 1
-    tensor = backend.tensor(array, dtype)
-    owner = SimpleNamespace(take=lambda value: value)
-    debugger = runs.new(task="tensor")
-    debugger.register_custom_api(owner, "take", "User")
-    debugger.start()
-    owner.take(tensor)
-    debugger.stop()
-    dump = runs.read()
-    (entry,) = dump.data["User.take.0.forward"]["output"]
-    saved = content(backend, dump, entry)
-    assert saved.shape == shape and np.array_equal(saved, backend.numpy(tensor))
-    assert saved.dtype == backend.numpy(tensor).dtype
+def test_every_type_and_shape_survives(runs: Any, backend: Any, dtype: str) -> None:
+    shapes = [(), (3,), (2, 3)]
+    tensors = [
+        backend.tensor(np.arange(int(np.prod(shape)), dtype=np.float64).reshape(shape) + 1, dtype) for shape in shapes
+    ]
+    dump = taken(runs, *tensors)
+    for tensor, entry in zip(tensors, dump.data["User.take.0.forward"]["input_args"]):
+        saved, expected = content(backend, dump, entry), backend.numpy(tensor)
+        assert np.array_equal(saved, expected) and (saved.shape, saved.dtype) == (expected.shape, expected.dtype)
 
 
 def test_views_are_saved_without_what_is_around_them(runs: Any, backend: Any) -> None:
     large = backend.tensor(np.arange(100_000, dtype=np.float32).reshape(100, 1000))
-    owner = SimpleNamespace(take=lambda value: None)
-    debugger = runs.new(task="tensor")
-    debugger.register_custom_api(owner, "take", "User")
-    debugger.start()
-    owner.take(large[::50, 3:5])
-    debugger.stop()
-    dump = runs.read()
+    dump = taken(runs, large[::50, 3:5])
     (name,) = dump.files
     path = dump.folder / "dump_tensor_data" / name
     assert backend.load_tensor_file(path).tolist() == [[3.0, 4.0], [50003.0, 50004.0]]
@@ -171,13 +157,7 @@ def test_empty_tensors_have_both_file_and_name_or_neither_as_recorded(runs: Any,
 
 
 def test_arrays_of_numpy_are_saved_too(runs: Any, backend: Any) -> None:
-    owner = SimpleNamespace(take=lambda *values: None)
-    debugger = runs.new(task="tensor")
-    debugger.register_custom_api(owner, "take", "User")
-    debugger.start()
-    owner.take(np.array([1, 2]), np.array(["a", "bc"]))
-    debugger.stop()
-    dump = runs.read()
+    dump = taken(runs, np.array([1, 2]), np.array(["a", "bc"]))
     numbers, texts = dump.data["User.take.0.forward"]["input_args"]
     assert content(backend, dump, numbers).tolist() == [1, 2]
     assert texts["data_name"] == "User.take.0.forward.input.1.npy"

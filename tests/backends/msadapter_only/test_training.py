@@ -1,13 +1,15 @@
-"""Kinds of training that `test_real_models` has not: two optimizers, checkpointing, autocast, routed experts, a ViT.
+"""Models and kinds of training over mindtorch give the bits with the tool that they give without it, and nothing stays.
 
-Each meets each task and each way of it, the levels taking turns, and gives the bits that it gives without the tool.
-What mindtorch does not run on the CPU, and so has no test here, is in docs/reference/backends.md.
+Each model meets each task and each way of it, the levels taking turns. What mindtorch does not run on the CPU, and so
+has no test here, is in docs/reference/backends.md.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +19,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from mindspore._c_expression import TensorPy
+from shifted_inputs import ShiftedInputs
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from trainings import collecting
 
-WIDTH, HEADS, WORDS, LENGTH, STEPS = 16, 2, 30, 6, 3
+WIDTH, HEADS, WORDS, LENGTH, STEPS = 16, 2, 30, 6, 2
 KINDS: dict[str, dict[str, str]] = {
     "statistics": {"task": "statistics"},
     "md5": {"task": "statistics", "summary_mode": "md5"},
@@ -115,6 +119,131 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
+class PostNormBlock(nn.Module):
+    """As in BERT: the input of the attention goes into the residual connection too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention, self.mlp = RotaryAttention(), Gated()
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.mlp(x))
+
+
+class CrossAttention(nn.Module):
+    """Attention to another sequence: here the same one, before the layer was at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        scores = torch.matmul(self.query(x), self.key(memory).transpose(1, 2)) / math.sqrt(WIDTH)
+        return self.norm(x + torch.matmul(torch.softmax(scores, -1), self.value(memory)))
+
+
+class EncoderDecoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = Block(Gated(), layer_norm), Block(Gated(), layer_norm)
+        self.cross = CrossAttention()
+
+    def forward(self, words: Any) -> Any:
+        return self.cross(self.decoder(words), self.encoder(words * 0.5))
+
+
+class Attention(nn.Module):
+    """nn.MultiheadAttention, which asks whether its query, key and value are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.norm = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        mixed, _ = self.attention(x, x, x)
+        return self.norm(x + mixed)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        x, (hidden, _) = self.lstm(x)
+        return x * (1 + torch.mean(hidden))
+
+
+class SharedModules(nn.Module):
+    """One module is called several times, and the head has the weight of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.mix = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        self.again = self.mix
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        x = x + self.norm(self.mix(x))
+        x = x + self.norm(self.again(self.mix(x)))
+        return F.linear(x.view(-1, WIDTH), self.words.weight)
+
+
+class Split(nn.Module):
+    """Returns a tuple and a dict in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        left = torch.tanh(self.left(x))
+        return left, {"right": self.right(x), "both": [x, left]}
+
+
+class Join(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, left: Any, parts: Any, scale: Any = None) -> Any:
+        x, again = parts["both"]
+        return self.norm(left * parts["right"] + again) * scale + x
+
+
+class Containers(nn.Module):
+    """Modules that return and take tuples, dicts and lists of tensors, and keyword arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.split, self.join, self.scale = Split(), Join(), nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Any) -> Any:
+        left, parts = self.split(x)
+        return self.join(left, parts, scale=self.scale)
+
+
+class InPlace(nn.Module):
+    """Writes into results, and into what another module returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        y = self.one(x)
+        y += x
+        z = self.two(y * 1)
+        z.mul_(0.5)
+        z[:, 0] = 0.25
+        return z + y
+
+
 class Dense(nn.Module):
     """A residual block with a dropout that draws from numpy."""
 
@@ -142,6 +271,13 @@ class Words(nn.Module):
         for number, block in enumerate(self.blocks):
             x = self.called(number, block, x)
         return self.head(x).view(-1, WORDS)
+
+
+class Checkpointed(Words):
+    """In both ways. In mindtorch 0.5.1 both call the block and recompute nothing."""
+
+    def called(self, number: int, block: nn.Module, x: Any) -> Any:
+        return checkpoint(block, x, use_reentrant=bool(number))
 
 
 class Autocast(nn.Module):
@@ -199,30 +335,45 @@ class Adversaries(nn.Module):
         self.critic = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1, bias=False))
 
 
-class Checkpointed(Words):
-    """In both ways. In mindtorch 0.5.1 both call the block and recompute nothing."""
-
-    def called(self, number: int, block: nn.Module, x: Any) -> Any:
-        return checkpoint(block, x, use_reentrant=bool(number))
-
-
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "Llama": lambda: Words(Block(Gated(), RootMeanSquare)),
+    "post-norm transformer": lambda: Words(PostNormBlock(), PostNormBlock()),
+    "encoder and decoder": lambda: Words(EncoderDecoder()),
+    "MultiheadAttention": lambda: Words(Attention()),
+    "LSTM": lambda: Words(Recurrent()),
+    "shared modules and weights": SharedModules,
+    "containers": lambda: Words(Containers()),
     "routed experts": lambda: Words(Experts()),
+    "in place": lambda: Words(InPlace()),
     "ViT": VisionTransformer,
     "convolutions in place": Convolutions,
     "adversaries": Adversaries,
     "checkpoints": lambda: Checkpointed(Dense(), Dense()),
     "autocast": lambda: Autocast(Words(Dense())),
 }
+OTHER_ORDER = ("Llama", "post-norm transformer", "encoder and decoder")
+"""Models in which gradients are added in another order while modules are collected.
 
-OTHER_ORDER = ("Llama",)
-"""Models in which gradients are added in another order while modules are collected, see `test_real_models`.
-
-What `RootMeanSquare` gets is used twice in it, and by the residual connection.
+mindtorch needs a MindSpore without gradient nodes (2.7.0, 2.7.1). There an input passes through an identity
+operation on its way into a call. What flows back to a tensor that is used more than once inside the call, and
+outside of it as well, is summed inside first and what comes from outside is added to that; without the tool the
+engine adds one after the other, in the order in which it computes them. `RootMeanSquare`, the attention of a post-norm
+block and the decoder's block use their input so.
 """
 
+
 # --- how they are trained
+
+Around = Callable[[nn.Module, Callable[[], None]], None]
+
+
+def build(backend: Any, name: str) -> nn.Module:
+    """A model with the same weights every time, in training mode."""
+    backend.seed(3)
+    model, rng = MODELS[name]().train(), np.random.default_rng(1)
+    for parameter in model.parameters():
+        ms.ops.assign(parameter, backend.tensor((rng.normal(size=tuple(parameter.shape)) * 0.3).astype(np.float32)))
+    return model
 
 
 def batch(backend: Any, name: str, number: int) -> tuple[Any, Any]:
@@ -250,18 +401,12 @@ def losses(name: str, model: Any) -> list[tuple[nn.Module, Callable[[Any, Any], 
     return [(model.critic, of_critic), (model.maker, lambda noise, real: -model.critic(model.maker(noise)).mean())]
 
 
-Around = Callable[[nn.Module, Callable[[], None]], None]
-
-
 def train(backend: Any, name: str, around: Around) -> dict[str, Any]:
-    """All that can be seen of three steps, each called through `around`.
+    """All that can be seen of two steps, each called through `around`.
 
     With a momentum written out: the optimizers of mindtorch do not run on the CPU.
     """
-    backend.seed(3)
-    model, rng = MODELS[name]().train(), np.random.default_rng(1)
-    for parameter in model.parameters():
-        ms.ops.assign(parameter, backend.tensor((rng.normal(size=tuple(parameter.shape)) * 0.3).astype(np.float32)))
+    model = build(backend, name)
     parts = [
         (dict(part.named_parameters()), ms.value_and_grad(loss, None, list(part.parameters())))
         for part, loss in losses(name, model)
@@ -315,7 +460,7 @@ def selected() -> Iterator[Any]:
             yield pytest.param(name, level, kind, id=f"{name}-{level}-{kind}")
 
 
-@pytest.mark.sampled(least=4, each=False)
+@pytest.mark.sampled(least=5, each=False)
 @pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level: str, kind: str) -> None:
     expected = without_the_tool(backend, name)
@@ -330,3 +475,105 @@ def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level:
             assert np.abs(found[key] - expected[key]).max() < 2e-6 * np.abs(expected[key]).max(), key
     dump = runs.read(STEPS - 1)
     assert len(dump.data) >= 5, "something was collected"
+
+
+# --- gradients of inputs
+
+OF_ONE_CALL = ("Llama", "encoder and decoder", "MultiheadAttention", "LSTM", "shared modules and weights", "containers")
+
+
+def difference(one: Any, other: Any) -> float:
+    """The largest one, relative to the largest value."""
+    return float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30))
+
+
+def backward_pass(backend: Any, name: str, model: nn.Module) -> None:
+    ((part, loss),) = losses(name, model)
+    ms.value_and_grad(loss, None, list(part.parameters()))(*batch(backend, name, 0))
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """In training mode otherwise: nn.MultiheadAttention of mindtorch has no other."""
+    for module in model.modules():
+        if isinstance(module, backend_msadapter.SeededDropout):
+            module.eval()
+    return model
+
+
+@pytest.mark.sampled(least=3, each=False)
+@pytest.mark.parametrize("name", OF_ONE_CALL)
+def test_gradients_of_inputs_are_those_through_one_call_only(runs: Any, backend: Any, name: str) -> None:
+    model, debugger = without_dropout(build(backend, name)), runs.new(level="L0", task="tensor")
+    debugger.start(model)
+    backward_pass(backend, name, model)
+    debugger.stop()
+    dump = runs.read()
+    alone = without_dropout(build(backend, name))
+    shifted = ShiftedInputs(alone.named_modules(), "forward", backend.given)
+    expected = shifted.gradients(lambda: losses(name, alone)[0][1](*batch(backend, name, 0)))
+    compared = 0
+    for key in dump.backward:
+        path, number = re.fullmatch(r"Module\.(.+)\.\w+\.backward\.(\d+)", key).groups()
+        call = f"{path}.{number}"
+        for entry, own in zip(dump.data[key]["output"], expected.get(call, [])):
+            if call == "words.0":
+                assert entry is None, "words take no gradient"
+            else:
+                found = np.load(dump.folder / "dump_tensor_data" / entry["data_name"])
+                assert difference(found, own) < 1e-5, key
+                compared += 1
+    assert compared >= len(dump.backward) // 2
+
+
+# --- what is left behind
+
+
+def namespaces() -> dict[str, Any]:
+    """Every function that users can reach by name, and the methods of the classes they use."""
+    paths = ("", ".nn", ".nn.functional", ".distributed")
+    names = [f"{root}{path}" for root in ("torch", "mindtorch") for path in paths]
+    names += ["mindspore.ops", "mindspore.mint", "mindspore.common.api"]
+    owners = {name: importlib.import_module(name) for name in names}
+    owners.update({kind.__name__: kind for kind in (torch.Tensor, TensorPy, nn.Parameter, nn.Module, ms.nn.Cell)})
+    owners["compiler"] = ms.common.api._JitExecutor
+    members = [(owner, name, value) for owner, held in owners.items() for name, value in vars(held).items()]
+    return {f"{owner}.{name}": value for owner, name, value in members if callable(value)}
+
+
+def belongings(model: nn.Module) -> dict[str, Any]:
+    """Everything that hangs on the modules, parameters and buffers of a model."""
+    found: dict[str, Any] = {}
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    for path, parameter in model.named_parameters():
+        found[f"{path} hooks"] = len(parameter.hooks())
+    for path, holder in [*model.named_modules(), *tensors]:
+        found[f"{path} class"] = type(holder)
+        for name, value in vars(holder).items():
+            found[f"{path}.{name}"] = dict(value) if isinstance(value, dict) else id(value)
+    return found
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    missing = object()
+    names = [*before, *(name for name in after if name not in before)]
+    return [name for name in names if before.get(name, missing) is not after.get(name, missing)]
+
+
+@pytest.mark.sampled()
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("name", ["convolutions in place", "LSTM", "containers"])
+def test_nothing_is_left_behind(runs: Any, backend: Any, name: str, level: str) -> None:
+    model = build(backend, name)
+    backward_pass(backend, name, model)  # what a first pass makes once is there now
+    names, things = namespaces(), belongings(model)
+    debugger = runs.new(level=level)
+    assert changed(names, namespaces()) == []
+    debugger.start(model)
+    assert (changed(names, namespaces()) != []) or level == "L0"
+    backward_pass(backend, name, model)
+    debugger.stop()
+    # Gradients may come later, so hooks on parameters stay until the step is over.
+    assert changed(names, namespaces()) == []
+    debugger.step()
+    assert changed(names, namespaces()) == []
+    assert belongings(model) == things

@@ -1,12 +1,11 @@
-"""Where this tool does better than the one it replaces, and the few recorded oddities that it keeps.
+"""Cells and primitives as no other framework has them: compiled ones, layers, gradients inside of a gradient.
 
-The numbers are those of section 9 of the reference's FACTS.md. A behaviour with a thorough test elsewhere has its
-shortest proof here.
+Where numbers stand, this tool does better than the one it replaces; the oddities that it keeps are recorded.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -49,10 +48,8 @@ def differentiate(model: Any) -> Any:
     return value.item(), (gradients[0] if weights else gradients).asnumpy().tolist()
 
 
-def collected(runs: Any, model: Any, level: str = "mix", custom: Any = None, **settings: Any) -> Any:
-    debugger = runs.new(level=level, **settings)
-    if custom is not None:
-        debugger.register_custom_api(custom, "call", "User")
+def collected(runs: Any, model: Any, level: str = "mix") -> Any:
+    debugger = runs.new(level=level)
     debugger.start(model if isinstance(model, nn.Cell) else None)
     result = differentiate(model)
     debugger.stop()
@@ -62,28 +59,6 @@ def collected(runs: Any, model: Any, level: str = "mix", custom: Any = None, **s
 def bounds(entries: Any) -> list[Any]:
     """The largest and the smallest value of each entry."""
     return [entry and (entry["Max"], entry["Min"]) for entry in entries]
-
-
-# 1; more in test_statistics.py
-@pytest.mark.parametrize("task", ["statistics", "tensor"])
-def test_statistics_are_computed_on_the_cpu(runs: Any, task: str) -> None:
-    _, dump = collected(runs, Net(Scale()), task=task)
-    entry = dump.data["Cell.inner.Scale.forward.0"]["input_args"][0]
-    assert [entry[key] for key in ("Max", "Min", "Mean")] == [3.0, 1.0, 2.0]
-    assert entry["Norm"] == pytest.approx(14**0.5, rel=1e-6)
-
-
-# 2; more in test_statistics.py
-def test_requires_grad_is_written(runs: Any) -> None:
-    model = Net(Scale())
-    model.inner.weight.requires_grad = False
-    _, dump = collected(runs, model)
-    record = dump.data["Cell.inner.Scale.forward.0"]
-    assert record["parameters"]["weight"]["requires_grad"] is False
-    assert record["output"][0]["requires_grad"] is True
-
-
-# 4
 
 
 class Compiled(nn.Cell):
@@ -99,33 +74,25 @@ class Compiled(nn.Cell):
 
 
 @MODULES
-def test_a_compiled_cell_is_one_cell(runs: Any, level: str) -> None:
-    expected = differentiate(Net(Compiled()))
-    result, dump = collected(runs, Net(Compiled()), level)
-    assert result == expected == (36.0, [[6.0, 6.0, 6.0]])
-    cells = [name for name in dump.names if name.startswith("Cell.")]
-    assert cells == ["Cell.inner.Compiled.forward.0", "Cell.inner.Compiled.backward.0"]
-    assert bounds(dump.data[cells[0]]["input_args"] + dump.data[cells[0]]["output"]) == [(3.0, 1.0), (18.0, 6.0)]
-    assert bounds(dump.data[cells[1]]["input"] + dump.data[cells[1]]["output"]) == [(1.0, 1.0), (6.0, 6.0)]
-
-
-def test_compiled_code_is_said_once_and_neither_before_nor_later_disturbed(
-    runs: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_compiled_cell_is_one_cell_which_is_said_once_and_not_disturbed(
+    runs: Any, level: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_given", set())
-    model, debugger = Net(Compiled()), runs.new(level="mix")
-    results = []
+    model, debugger = Net(Compiled()), runs.new(level=level)
+    results = [differentiate(Net(Compiled()))]
     for _ in range(2):
         debugger.start(model)
         results.append(differentiate(model))
         debugger.stop()
         debugger.step()
     results.append(differentiate(model))
-    assert results == [(36.0, [[6.0, 6.0, 6.0]])] * 3
+    assert results == [(36.0, [[6.0, 6.0, 6.0]])] * 4
     assert capsys.readouterr().err.count("Compiled.construct is compiled with ms.jit") == 1
-
-
-# 5; more in test_given_models.py
+    data = runs.read().data
+    cells = [name for name in data if name.startswith("Cell.")]
+    assert cells == ["Cell.inner.Compiled.forward.0", "Cell.inner.Compiled.backward.0"]
+    assert bounds(data[cells[0]]["input_args"] + data[cells[0]]["output"]) == [(3.0, 1.0), (18.0, 6.0)]
+    assert bounds(data[cells[1]]["input"] + data[cells[1]]["output"]) == [(1.0, 1.0), (6.0, 6.0)]
 
 
 class Several(nn.Cell):
@@ -162,9 +129,6 @@ def test_a_cell_that_returns_a_list_or_dict_has_its_gradients_and_its_place(
     assert max(dump.names.index(name) for name in inside) < dump.names.index("Cell.inner.Several.backward.0")
 
 
-# 6; kept
-
-
 def test_gradients_of_a_primitive_stand_in_the_order_in_which_they_are_computed(runs: Any) -> None:
     class Product(nn.Cell):
         def __init__(self) -> None:
@@ -180,9 +144,6 @@ def test_gradients_of_a_primitive_stand_in_the_order_in_which_they_are_computed(
     assert bounds(dump.data["Primitive.multiply.Mul.0.backward"]["output"]) == [of_second, of_first]
 
 
-# 7; kept
-
-
 def test_tensors_in_a_list_have_no_place_in_the_backward_of_a_function(runs: Any) -> None:
     result, dump = collected(runs, lambda x: ops.sum(ops.concat((x * 2, x * 3))), "L1")
     assert result == (30.0, [[5.0, 5.0, 5.0]])
@@ -190,51 +151,70 @@ def test_tensors_in_a_list_have_no_place_in_the_backward_of_a_function(runs: Any
     assert bounds(record["input"]) == [(1.0, 1.0)] and record["output"] == []
 
 
-# 8; more in test_custom_api.py
+class Penalty(nn.Cell):
+    """Its forward takes a gradient of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Dense(3, 1, weight_init="ones", bias_init="zeros")
+
+    def construct(self, x: Any) -> Any:
+        return x * 2 + ms.grad(lambda given: (self.dense(given) ** 2).sum(), 0)(x)
 
 
-@pytest.mark.parametrize("level", ["L1", "mix"])
-def test_a_function_that_returns_a_dict_has_its_gradients(runs: Any, level: str) -> None:
-    library = SimpleNamespace(call=lambda x: {"a": x * 2, "b": [x * 3]})
+@MODULES
+@pytest.mark.parametrize("leaf", [True, False], ids=["of an input", "of a result"])
+def test_a_cell_that_takes_a_gradient_inside_has_its_own(runs: Any, level: str, leaf: bool) -> None:
+    net, x = Net(Penalty()), ms.Tensor(np.ones((2, 3), np.float32))
 
-    class User(nn.Cell):
-        def construct(self, x: Any) -> Any:
-            return library.call(x)
+    def program(given: Any) -> Any:
+        return net(given if leaf else given * 1)
 
-    net = Net(User(), lambda output: output["a"] * 5 + output["b"][0])
-    result, dump = collected(runs, net, level, custom=library)
-    assert result == (13.0 * 6, [[13.0, 13.0, 13.0]])
-    record = dump.data["User.call.0.backward"]
-    assert bounds(record["input"]) == [(5.0, 5.0), (1.0, 1.0)]
-    assert bounds(record["output"]) == [(13.0, 13.0)]
-
-
-# 12; more in test_config.py
-def test_structure_at_l1_is_said_to_become_mix(
-    runs: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_given", set())
-    _, dump = collected(runs, Net(Scale()), "L1", task="structure")
-    assert 'Task "structure" needs level "L0" or "mix"; "L1" becomes "mix".' in capsys.readouterr().err
-    assert dump.data == {} and dump.tree["Functional.sum.0.forward"] is None
-    assert dump.tree["Tensor.__mul__.0.forward"] == "Cell.inner.Scale.forward.0"
-
-
-# 13 has its tests in tests/api/choosing/test_msadapter_backend_choice.py.
-
-
-# 15; more in tests/api/randomness/test_mindspore_seed_all.py
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_dropout_stays_active_without_being_asked(runs: Any, level: str) -> None:
-    dropout, ones = nn.Dropout(p=0.5).set_train(), ms.Tensor(np.ones((8, 8), np.float32))
-
-    def dropped() -> list[int]:
-        return [int((call(ones).asnumpy() == 0).sum()) for call in (dropout, lambda x: ops.dropout(x, 0.5))]
-
+    (expected,) = {float(value) for value in ms.grad(program, 0)(x).asnumpy().ravel()}
     debugger = runs.new(level=level)
-    counts = [dropped()]
-    debugger.start(Net(dropout))
-    counts.append(dropped())
+    debugger.start(net)
+    found = ms.grad(program, 0)(x).asnumpy()
     debugger.stop()
-    counts.append(dropped())
-    assert all(8 < number < 56 for pair in counts for number in pair), counts
+    assert (found == expected).all()
+    data = runs.read().data
+    outer = data["Cell.inner.Penalty.backward.0"]
+    assert outer["input"][0]["Max"] == 1.0
+    assert [entry and entry["Max"] for entry in outer["output"]] == [expected]
+    assert data["Cell.inner.dense.Dense.backward.0"]["input"][0]["Max"] == 6.0, "the inner gradient"
+
+
+def batch() -> Any:
+    return ms.Tensor(np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("make", "compute", "parameters"),
+    [
+        (lambda: nn.LSTM(4, 3), lambda cell: cell(batch())[0], {"weight_ih_l0", "weight_hh_l0"}),
+        (lambda: nn.Dense(4, 2, activation="relu"), lambda cell: cell(batch()), {"weight", "bias"}),
+        (
+            lambda: nn.MultiheadAttention(4, 2),
+            lambda cell: cell(batch(), batch(), batch())[0],
+            {"in_proj_weight", "in_proj_bias"},
+        ),
+    ],
+    ids=["lstm", "dense", "attention"],
+)
+def test_a_model_that_is_a_layer_of_mindspore_is_recorded_with_its_parameters_and_a_sequence_of_one_is_not(
+    runs: Any, make: Callable[[], Any], compute: Callable[[Any], Any], parameters: set[str]
+) -> None:
+    debugger, cell = runs.new(level="L0"), make()
+    debugger.start(cell)
+    ms.value_and_grad(lambda: compute(cell).sum(), None, cell.trainable_params())()
+    debugger.stop()
+    debugger.step()
+    base, data = f"Cell.{type(cell).__name__}", runs.read().data
+    assert parameters <= set(data[f"{base}.forward.0"]["parameters"])
+    assert parameters <= set(data[f"{base}.parameters_grad.0"])
+    assert f"{base}.backward.0" in data
+    if isinstance(cell, nn.LSTM):
+        sequence = nn.SequentialCell(nn.LSTM(4, 3))
+        debugger.start(sequence)
+        sequence(batch())
+        debugger.stop()
+        assert runs.read(1).names[-1] == "Cell.0.LSTM.forward.0"
