@@ -19,8 +19,8 @@ from checkpoint_pairs.hostile import files
 from checkpoint_pairs.pairs import Pair, faults, held_out, right
 from checkpoint_pairs.unseen import unseen
 
-from probe.checkpoint.output.text import lines
-from probe.checkpoint.run import compare_checkpoints
+from probe.checkpoint.comparison import compare_checkpoints
+from probe.checkpoint.output import lines
 from probe.common.errors import MsprobeException
 
 

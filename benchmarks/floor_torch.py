@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from probe.backends.shared import reduction
+from probe.backends.shared import tensors
 
 LEVELS = {"floor-L0": (True, False), "floor-L1": (False, True), "floor-mix": (True, True)}
 """Mode -> whether modules are seen, whether functions are."""
@@ -34,10 +34,10 @@ class Floor:
     """
 
     def __init__(self, mode: str, path: str) -> None:
-        if reduction.reduce is None:
+        if tensors.reduce is None:
             raise SystemExit("The compiled statistics are missing: python setup.py build_ext --inplace")
-        self._reduce = reduction.reduce
-        self._float32 = reduction.KINDS["float32"]
+        self._reduce = tensors.reduce
+        self._float32 = tensors.KINDS["float32"]
         self._modules, functions = LEVELS[mode]
         self._function_mode = _Functions(self) if functions else None
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)

@@ -21,9 +21,9 @@ import torch
 from monitor_trainings import faults, foreign, further, further_faults, healthy
 
 from msprobe.pytorch import TrainerMon
-from probe.monitor.alerts.families import execution_order
 from probe.monitor.alerts.ranks import RankRules
-from probe.monitor.reading.run import read_monitor
+from probe.monitor.alerts.rows import execution_order
+from probe.monitor.monitor_run import read_monitor
 from probe.monitor.report.judging import JudgedRun, judge_run
 
 _TARGET = Path(__file__).with_name("MONITOR_ALERTS.md")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from probe._version import __version__
 
 if TYPE_CHECKING:
-    from probe.api.monitoring.grad_comparator import GradComparator as GradComparator
-    from probe.api.precheck import acc_check as acc_check
-    from probe.api.questions.comparing import ckpt_compare as ckpt_compare
-    from probe.api.questions.comparing import graph_diff as graph_diff
-    from probe.api.questions.comparing import rollout_check as rollout_check
-    from probe.api.questions.comparing import verdict as verdict
+    from probe.api.comparing import ckpt_compare as ckpt_compare
+    from probe.api.comparing import graph_diff as graph_diff
+    from probe.api.comparing import rollout_check as rollout_check
+    from probe.api.comparing import verdict as verdict
+    from probe.api.monitoring.grad_probe import GradComparator as GradComparator
     from probe.api.replaying import Replay as Replay
+    from probe.api.replaying import acc_check as acc_check
     from probe.api.replaying import replay as replay
     from probe.collect.sinks.sink import Needs as Needs
     from probe.collect.sinks.sink import Sink as Sink
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from probe.graph.graph import Graph as Graph
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
-    from probe.monitor.reading.run import load_monitor as load_monitor
+    from probe.monitor.monitor_run import load_monitor as load_monitor
     from probe.overflow.find_overflow import find_overflow as find_overflow
     from probe.rollout.report import RolloutReport as RolloutReport
     from probe.rollout.response_anomaly import ResponseAnomaly as ResponseAnomaly
@@ -45,19 +45,19 @@ __all__ = [
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
-    "GradComparator": "probe.api.monitoring.grad_comparator",
-    "acc_check": "probe.api.precheck",
-    "ckpt_compare": "probe.api.questions.comparing",
+    "GradComparator": "probe.api.monitoring.grad_probe",
+    "acc_check": "probe.api.replaying",
+    "ckpt_compare": "probe.api.comparing",
     "Replay": "probe.api.replaying",
     "replay": "probe.api.replaying",
     "RolloutReport": "probe.rollout.report",
-    "rollout_check": "probe.api.questions.comparing",
+    "rollout_check": "probe.api.comparing",
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",
     "find_overflow": "probe.overflow.find_overflow",
-    "graph_diff": "probe.api.questions.comparing",
-    "load_monitor": "probe.monitor.reading.run",
+    "graph_diff": "probe.api.comparing",
+    "load_monitor": "probe.monitor.monitor_run",
     "open_graph": "probe.graph.in_python",
     "ResponseAnomaly": "probe.rollout.response_anomaly",
     "response_anomaly": "probe.rollout.response_anomaly",
@@ -71,7 +71,7 @@ _FOUND_IN = {
     "factor": "probe.common.numerics.sketch",
     "sketch": "probe.common.numerics.sketch",
     "Verdict": "probe.compare.in_python",
-    "verdict": "probe.api.questions.comparing",
+    "verdict": "probe.api.comparing",
 }
 
 

@@ -118,7 +118,7 @@ def defects_of_commands_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
     # Where the wheel is tested, the package is in an environment of its own.
     if importlib.util.find_spec("probe") is not None:
-        monkeypatch.setattr("probe.api.commands.invocation.defect", raised)
+        monkeypatch.setattr("probe.api.commands.question.defect", raised)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "msprobe": frozenset({"probe", "api"}),
 }
 # Whose rules judge is decided in one file, which imports those of msProbe inside of functions.
-MAY_LOAD_WING = "probe.api.questions.rules"
+MAY_LOAD_WING = "probe.api.rules"
 # Backend -> other backends whose public pieces it may compose.
 MAY_COMPOSE = {"backends.msadapter": {"backends.torch", "backends.mindspore"}}
 MAY_USE_FRAMEWORK = {
@@ -98,7 +98,7 @@ PACKAGES = {module_name(path) for path in FILES if path.name == "__init__.py"}
 
 
 def room(module: str) -> str:
-    """Return the room of a module of ours: ``probe.backends.torch.hooks.api_list`` is in ``backends.torch``."""
+    """Return the room of a module of ours: ``probe.backends.torch.hooks.api_hooks`` is in ``backends.torch``."""
     top, *rest = module.split(".")
     if top == "msprobe":
         return "msprobe"
@@ -183,14 +183,14 @@ def test_imports_stay_within_the_borders() -> None:
         ("probe.collect.values", "from probe.backends.shared import checksums"),
         ("probe.compare.runner", "import torch"),
         ("probe.overflow.search", "from probe.compare.runner import compare"),
-        ("probe.graph.run", "if TYPE_CHECKING:\n    from probe.msprobe_rules.graph.rules import MsprobeGraph"),
+        ("probe.graph.shown_runs", "if TYPE_CHECKING:\n    from probe.msprobe_rules.graph.rules import MsprobeGraph"),
         ("probe.api.cli", "from probe.msprobe_rules import anomalies"),
-        ("probe.msprobe_rules.anomalies", "from probe.api.questions import rules"),
+        ("probe.msprobe_rules.answers", "from probe.api import rules"),
         ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
         ("probe.common.files", "from probe.common.dump import naming"),
-        ("probe.common.dump.journal", "from probe.common.align.row import Row"),
-        ("probe.common.numerics.values", "from probe.common.align.row import Row"),
-        ("probe.common.align.layer_names", "from ...config import config"),
+        ("probe.common.dump.journal", "from probe.common.align.calls import Row"),
+        ("probe.common.numerics.values", "from probe.common.align.calls import Row"),
+        ("probe.common.align.layers", "from ...config import config"),
         ("probe.backends.protocol", "from probe.api.save import save"),
         ("probe.backends.loader", "from probe.backends.torch import adapter"),
         ("probe.backends.shared.patching", "from probe.backends.torch import adapter"),
@@ -210,12 +210,12 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
     [
         ("probe.collect.values", "from probe.common.log import info\nfrom ..backends import protocol\nimport numpy"),
         ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
-        ("probe.common.dump.reading.conditions", "from probe.common.numerics.formats import format_of"),
+        ("probe.common.dump.reading.selected_items", "from probe.common.numerics.formats import format_of"),
         ("probe.common.align.mapping", "from . import layer_names\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
         ("probe.graph.pairing", "from probe.compare.evidence import Evidence"),
-        ("probe.msprobe_rules.anomalies", "from probe.overflow.findings import Report"),
-        ("probe.api.questions.rules", "def f():\n    from probe.msprobe_rules import anomalies"),
+        ("probe.msprobe_rules.answers", "from probe.overflow.overflow_report import Report"),
+        ("probe.api.rules", "def f():\n    from probe.msprobe_rules import anomalies"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),
         ("probe.backends.torch.integrations.lightning", "from lightning.pytorch import Callback"),
         ("probe.backends.msadapter.adapter", "from probe.backends.torch import adapter\nimport mindtorch"),

@@ -8,30 +8,22 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from probe._version import __version__
-from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
-from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
-from probe.api.commands.checking.config_check import ConfigCheck
-from probe.api.commands.checking.overflow_check import OverflowCheck
-from probe.api.commands.checking.replay import ReplayCommand
-from probe.api.commands.checking.rollout_check import RolloutCheck
-from probe.api.commands.collecting.config import ConfigTemplate
-from probe.api.commands.collecting.doctor import Doctor
-from probe.api.commands.collecting.recover import Recover
-from probe.api.commands.collecting.run import RunCommand
-from probe.api.commands.collecting.show import Show
-from probe.api.commands.comparing.ckpt_compare import CkptCompare
-from probe.api.commands.comparing.compare import Compare
-from probe.api.commands.comparing.graph_visualize import GraphVisualize
-from probe.api.commands.comparing.merge_result import MergeResult
-from probe.api.commands.completion import Completion
-from probe.api.commands.converting.code_mapping import CodeMapping
-from probe.api.commands.converting.parse import Parse
-from probe.api.commands.invocation import FINE, Invocation, UsageError
+from probe.api.commands.acc_check import AccCheck, ApiPrecisionCompare, MultiAccCheck, ReplayCommand
+from probe.api.commands.ckpt_compare import CkptCompare
+from probe.api.commands.compare import Compare, MergeResult
+from probe.api.commands.config import Completion, ConfigTemplate
+from probe.api.commands.config_check import ConfigCheck
+from probe.api.commands.convert import CodeMapping, Data2Db, Parse
+from probe.api.commands.doctor import Doctor
+from probe.api.commands.graph_visualize import GraphVisualize
+from probe.api.commands.monitor import Monitor, Trend
 from probe.api.commands.older import refuse, without_framework
-from probe.api.commands.question import Command, CommandGroup, Question
-from probe.api.commands.watching.data2db import Data2Db
-from probe.api.commands.watching.monitor import Monitor
-from probe.api.commands.watching.trend import Trend
+from probe.api.commands.overflow_check import OverflowCheck
+from probe.api.commands.question import FINE, Command, CommandGroup, Invocation, Question, UsageError
+from probe.api.commands.recover import Recover
+from probe.api.commands.rollout_check import RolloutCheck
+from probe.api.commands.run import RunCommand
+from probe.api.commands.show import Show
 from probe.common import log
 from probe.common.dump.nearest_names import did_you_mean
 

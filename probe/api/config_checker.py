@@ -15,18 +15,16 @@ from typing import Any, ClassVar
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter, settings_of
 from probe.backends.shared.patching import Attributes
-from probe.backends.shared.randomness.recorder import numpy_calls, python_calls, replace_call
+from probe.backends.shared.randomness import numpy_calls, python_calls, replace_call
 from probe.collect.environment import facts_of
 from probe.common import log
 from probe.common.callstack import MARK, OWN_FILES
 from probe.common.dump.stack_text import frame_text
-from probe.common.environment.gathered import gathered
-from probe.common.environment.secrets import clean_settings
+from probe.common.environment.gathered import clean_settings, gathered
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Handle, RandomCall
 from probe.common.log import ERROR_LOG, ErrorLog
-from probe.configcheck.collect import static_members
-from probe.configcheck.dynamic import RandomPlaces, TensorRecords, arguments_text, running_settings
+from probe.configcheck.collect import RandomPlaces, TensorRecords, arguments_text, running_settings, static_members
 from probe.configcheck.pack import DEFAULT_PACK, DYNAMIC, ENVIRONMENT, check_name, clean_frame, encoded, merge_pack
 
 FRAMEWORKS = ("pytorch", "mindspore")
@@ -42,6 +40,7 @@ _PREFIXES = {
 """The names of libraries in a pack, as msProbe has them."""
 _Stack = tuple[tuple[CodeType, int], ...]
 _MOST_FRAMES = 50
+"""Frames of the stack of a random draw that are kept; a guess."""
 
 
 class ConfigChecker:

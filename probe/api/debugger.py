@@ -16,8 +16,8 @@ from probe.common.config.config import GRAD_PROBE, Config
 from probe.common.config.fields import Location, numbers_text, parse_numbers
 from probe.common.containers import by_prefix
 from probe.common.errors import MsprobeException
+from probe.common.harmless_text import show
 from probe.common.interfaces import CallChecker
-from probe.common.show import show
 
 if TYPE_CHECKING:
     from probe.api.monitoring.grad_probe import GradientProbe

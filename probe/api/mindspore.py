@@ -98,9 +98,9 @@ def online_check(
     share: float | None = None,
 ) -> OnlineCheck:
     """Counterpart of ``msprobe.pytorch.online_check``; entering the block raises, since no operator is seen."""
-    from probe.api import online
+    from probe.api import replaying
 
-    return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
+    return replaying.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
 
 
 def PrecisionChecker(backend: str | Callable[..., Any] = "aot_eager", *_: Any, **__: Any) -> Checker:
@@ -109,9 +109,9 @@ def PrecisionChecker(backend: str | Callable[..., Any] = "aot_eager", *_: Any, *
     Raises:
         MsprobeException: always.
     """
-    from probe.api import online
+    from probe.api import replaying
 
-    return online.precision_checker(BACKEND, backend, 0.0, False, "", None)
+    return replaying.precision_checker(BACKEND, backend, 0.0, False, "", None)
 
 
 _SINGLE_POINTS = ("save", "save_grad", "step")

@@ -35,9 +35,9 @@ _TABLE = (
      "pytorch.compare", "pytorch.compare.distributed_compare", "pytorch.compare.pt_compare",
      "mindspore.compare", "mindspore.compare.distributed_compare"),
     (__name__, "CSV2DBConfig csv2db", "core.monitor.csv2db"),
-    ("probe.monitor.converting.tensorboard", "csv2tensorboard_by_step",
+    ("probe.monitor.tensorboard", "csv2tensorboard_by_step",
      "core.monitor.csv2tb", "pytorch.monitor.csv2tb"),
-    ("probe.api.monitoring.grad_comparator", "GradComparator", "core.grad_probe", "core.grad_probe.grad_compare"),
+    ("probe.api.monitoring.grad_probe", "GradComparator", "core.grad_probe", "core.grad_probe.grad_compare"),
     ("probe.api.monitoring.second", "TrainerMonitorV2", "core.monitor_v2", "core.monitor_v2.trainer"),
     ("probe.api.config_checker", "ConfigChecker", "core.config_check", "core.config_check.config_checker"),
 )  # fmt: skip
@@ -151,7 +151,7 @@ def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str
 
 def _compare(target: str, golden: str, output: str, is_fuzzy: bool, is_logged: bool) -> None:
     # Whoever only collects waits for none of this.
-    from probe.api.questions.rules import rules_for
+    from probe.api.rules import rules_for
     from probe.compare.options import Options
     from probe.compare.output.summary_text import styled_lines
     from probe.compare.runner import summaries
@@ -186,7 +186,7 @@ def csv2db(config: CSV2DBConfig) -> None:
     Raises:
         MsprobeException: the folder has no rows of a monitor, or the file cannot be written.
     """
-    from probe.api.questions.rules import writer
+    from probe.api.rules import writer
 
     for name in ("time_start", "time_end", "data_type_list"):
         if getattr(config, name) is not None:

@@ -64,10 +64,10 @@ def online_check(
     most_elements: int = 1 << 22,
     share: float | None = None,
 ) -> OnlineCheck:
-    """Check every operation inside of a ``with`` block; see `probe.api.online.online_check`."""
-    from probe.api import online
+    """Check every operation inside of a ``with`` block; see `probe.api.replaying.online_check`."""
+    from probe.api import replaying
 
-    return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
+    return replaying.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
 
 
 def PtdbgDispatch(
@@ -96,14 +96,14 @@ def PrecisionChecker(
     capture_input: bool = True,
     single_pass: bool = True,
 ) -> Checker:
-    """Check modules under ``torch.compile`` against their eager form; see `probe.api.online.precision_checker`.
+    """Check modules under ``torch.compile`` against their eager form; see `probe.api.replaying.precision_checker`.
 
     Args:
         capture_input, single_pass: Accepted and without effect: both forms always get the inputs of one call.
     """
-    from probe.api import online
+    from probe.api import replaying
 
-    return online.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)
+    return replaying.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)
 
 
 _CALLBACKS = {

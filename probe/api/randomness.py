@@ -10,6 +10,7 @@ from probe.common.errors import MsprobeException
 from probe.common.interfaces import RandomCall
 
 _LARGEST_SEED = 2**32 - 1
+"""2^32 - 1: the largest seed that numpy takes."""
 
 
 def seed_all(
@@ -55,7 +56,7 @@ def random_save(calls: Sequence[RandomCall], rank: Callable[[], int | None], out
     Raises:
         MsprobeException: `output_path` is not a str, is a symbolic link, or cannot be written to.
     """
-    from probe.backends.shared.randomness.recorder import start_recording
+    from probe.backends.shared.randomness import start_recording
 
     start_recording(output_path, calls, rank)
 

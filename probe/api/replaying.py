@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
+
+from probe.api.rules import STANDARDS, case_rules
+from probe.backends import loader
+from probe.backends.protocol import FrameworkAdapter
+from probe.common.dump.frameworks import BACKEND_OF
+from probe.common.dump.reading.runs import only_dump_in
+from probe.common.errors import MsprobeException
+
+if TYPE_CHECKING:
+    from probe.precheck.report import Report
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
-from probe.api.precheck import load
 from probe.backends.protocol import execution_of
-from probe.calls import memory
+from probe.calls import prepared
 from probe.calls.prepared import RECORDED
-from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.runs import find_dumps, only_dump_in
-from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
+from probe.common.dump.reading.runs import find_dumps
+from probe.common.errors import FrameworkError, MissingDependency
 from probe.common.parallel.tasks import of_machine
 from probe.precheck.check import CheckOptions
 from probe.precheck.run_cases import device_for, try_elsewhere
@@ -27,10 +36,72 @@ from probe.rerun.rerun_report import as_json, lines
 from probe.shards.split import Split
 
 if TYPE_CHECKING:
-    from probe.compare.reruns import RunAgain
+    from probe.compare.in_python import RunAgain
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from probe.common.harmless_text import show
+
+if TYPE_CHECKING:
+    from probe.runtime_checks.online_check import OnlineCheck
+    from probe.runtime_checks.precision_checker import PrecisionChecker
+
+
+def load(framework: str) -> FrameworkAdapter:
+    """The adapter of ``pytorch``, ``mindspore`` or ``mindtorch``.
+
+    Raises:
+        MissingDependency: the framework is not installed.
+        MsprobeException: there is no such framework.
+    """
+    if framework not in BACKEND_OF:
+        allowed = f"allowed: {', '.join(BACKEND_OF)}"
+        raise MsprobeException(f'the "framework" of the dump is {framework!r}, which runs no calls; {allowed}.')
+    return loader.load(BACKEND_OF[framework])
+
+
+def acc_check(
+    path: str | os.PathLike[str],
+    *,
+    rules: str | None = None,
+    headers: str = "english",
+    against: str | None = None,
+    standard: str | None = None,
+    **options: Any,
+) -> Report:
+    """Run each recorded call again alone and judge it against a result of higher precision.
+
+    Args:
+        path: A dump.json of level L1 or mix, or a folder with one dump: of a process, a step or a run.
+        rules: Whose rules judge the drop-in tables; ``msprobe``, or ``probe``, which writes none if it is named.
+        headers: ``english`` or ``msprobe``: what the drop-in tables look like.
+        against: A table of details of another device, by which the cases are judged as well.
+        standard: An older form of `rules`; ``26.2`` is ``msprobe``.
+        options: Other fields of `probe.precheck.options.PrecheckOptions`; without ``output`` no files are written, and
+            only our own rules judge.
+
+    Raises:
+        MsprobeException: the dump is none that can be checked, or an option does not fit.
+
+    Example:
+        >>> report = acc_check("dump_path/step0/rank0")  # doctest: +SKIP
+        >>> [result.name for result in report.failed]
+        ['Functional.silu.0']
+    """
+    from probe.precheck.options import PrecheckOptions
+    from probe.precheck.run_cases import precheck
+
+    if standard is not None and rules is None:
+        if standard not in STANDARDS:
+            raise MsprobeException(f"standard is {standard!r}; allowed: {', '.join(STANDARDS)}.")
+        rules = STANDARDS[standard]
+    asked = PrecheckOptions(**options, rules=case_rules(rules, headers, against))
+    return precheck(only_dump_in(os.fspath(path)).path, asked, load)
+
 
 Path = Union[str, "os.PathLike[str]"]
 DEFAULT_SEED = 1234
+"""The seed of generated inputs where none is given; its value has no meaning."""
 _FLAG = "--rerun"
 
 
@@ -117,7 +188,7 @@ def replay(
 
 def _memory_limit(gigabytes: float | None) -> float:
     """In bytes; ``None`` for a quarter of the machine's memory."""
-    return memory.default_limit(of_machine(), 1) if gigabytes is None else gigabytes * memory.GB
+    return prepared.default_limit(of_machine(), 1) if gigabytes is None else gigabytes * prepared.GB
 
 
 def run_again_for(
@@ -173,3 +244,73 @@ def _with_values(path: str) -> Dump:
             '"task": "tensor" on both sides.'
         )
     return dump
+
+
+def online_check(
+    backend: str,
+    dump_path: str | None,
+    api_list: Sequence[str],
+    every: int,
+    most_elements: int,
+    share: float | None,
+) -> OnlineCheck:
+    """Check every operation inside of a ``with`` block against float64 on the CPU, forward and backward.
+
+    The program's results stay what they are, bitwise. At the end the failing operations are logged.
+
+    Args:
+        backend: The backend that the user's import stands for.
+        dump_path: A folder for a table of the failing results; without it there is no file.
+        api_list: Names of operators, as ``mm``; empty for all.
+        every: Check the first call of each operator, and every so many after it.
+        most_elements: Leave out calls whose tensors have more elements together.
+        share: The part of the program's own time that checking may take; ``None`` for any.
+
+    Raises:
+        MsprobeException: an argument is wrong. Entering the block raises it where the framework has no such operators.
+
+    Example:
+        >>> with online_check(share=0.5) as check:
+        ...     model(batch).sum().backward()
+        >>> check.failures
+        []
+    """
+    # Whoever does not ask for it needs no numpy.
+    from probe.runtime_checks.online_check import Budget, OnlineCheck
+
+    if isinstance(api_list, str) or not all(isinstance(name, str) for name in api_list):
+        raise MsprobeException(f'online_check: api_list is {show(api_list)}; allowed: a list of names, such as ["mm"].')
+    return OnlineCheck(loader.serve(backend), Budget(every, most_elements, share), frozenset(api_list), dump_path)
+
+
+def precision_checker(
+    framework: str,
+    backend: str | Callable[..., Any],
+    threshold: float,
+    dump_graphs: bool,
+    graph_dir: str,
+    cast_dtype: Any,
+) -> PrecisionChecker:
+    """Check the compiled form of a model's modules against their eager form, while a training runs.
+
+    Args:
+        framework: The backend that the user's import stands for.
+        backend: The backend of ``torch.compile``: its name, or a function.
+        threshold: The absolute difference up to which a row of the table is ``allclose``. The verdict does not use it.
+        dump_graphs, graph_dir: Write the text of each compiled graph into the folder.
+        cast_dtype: A dtype to which the inputs and the parameters of the compiled form are cast.
+
+    Raises:
+        MsprobeException: an argument is wrong, or the framework has no ``torch.compile``.
+
+    Example:
+        >>> checker = PrecisionChecker("inductor")
+        >>> checker.wrap_all_children(model)
+        >>> checker.install(model)
+        >>> loss = step(model)
+        >>> checker.report(checker.collect(loss), "compiled.csv")
+    """
+    # Whoever does not ask for it needs no numpy.
+    from probe.runtime_checks.precision_checker import PrecisionChecker
+
+    return PrecisionChecker(loader.serve(framework), backend, threshold, dump_graphs, graph_dir, cast_dtype)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Union
 
-from probe.api.questions.rules import rules_for
+from probe.api.rules import rules_for
 from probe.backends import loader
 from probe.backends.protocol import execution_of
 from probe.common import log
@@ -112,7 +112,7 @@ class SingleSave:
 
 
 class _Host:
-    """The tensors of a framework, as `probe.rollout.saving.tree` asks for them."""
+    """The tensors of a framework, as `probe.rollout.saving.folders` asks for them."""
 
     def __init__(self, adapter: FrameworkAdapter) -> None:
         self.is_tensor = adapter.tensors.is_tensor

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Union
 
 from probe.common.dump.json_decode import number
-from probe.common.dump.reading.flattening import add
-from probe.common.dump.reading.items import INPUT, Item, as_shape
+from probe.common.dump.reading.items import INPUT, Item, add, as_shape
 from probe.common.numerics.formats import is_float, plain_name, rounds
 
 PlainValue = Callable[[Mapping[str, Any]], Any]

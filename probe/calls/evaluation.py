@@ -23,7 +23,9 @@ from probe.common.numerics.rounding import rounded_to
 
 Array = NDArray[Any]
 DRAWS = 8
+"""Runs with other roundings of the inputs, of which the largest change is taken; a guess."""
 _FEWER_DRAWS = 4
+"""Runs of that kind for large inputs; a guess."""
 _LARGE = 1 << 20
 """Elements of the inputs above which fewer draws are made, since each takes long.
 

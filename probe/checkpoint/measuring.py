@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probe.checkpoint.stored.tensors import Array, Tensor
-from probe.common.numerics.decoding import decoded
+from probe.checkpoint.report import CLOSE, DIFFERENT, IDENTICAL, ROUNDING
+from probe.checkpoint.stored import Array, Tensor
 from probe.common.numerics.formats import FORMATS, Format, Kind, format_of
-from probe.common.numerics.one_pass import Sums, differences
-from probe.common.numerics.rounding import rounded_to, spacing
-from probe.common.numerics.values import BLOCK, Totals
+from probe.common.numerics.rounding import decoded, rounded_to, spacing
+from probe.common.numerics.values import BLOCK, Sums, Totals, differences
 
-IDENTICAL, ROUNDING, CLOSE, DIFFERENT = "identical", "rounding", "close", "different"
 _BLOCK_BYTES = 1 << 20
 """Bytes that are read at once: two of them fit the second cache of a processor."""
 _CLOSE_ULP = 2.0

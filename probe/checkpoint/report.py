@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from probe.checkpoint.stored import Tensor
+from probe.common.errors import MsprobeException
+
 IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE = (
     "identical",
     "rounding",
@@ -146,3 +149,68 @@ def count_verdicts(parameters: Sequence[Parameter]) -> dict[str, int]:
         if not each.harmless or each.verdict != MISSING:
             found[each.verdict] += 1
     return found
+
+
+@dataclass
+class Checkpoint:
+    """Tensors and settings of one checkpoint."""
+
+    path: str
+    format: str
+    """The format in words, for the answer."""
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    """In the order of the file."""
+    optimizer: dict[str, Tensor] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Arguments, iteration, state of random generators: plain values under dotted names."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Description of the model: a ``config.json``, or the arguments of a training."""
+    notes: list[str] = field(default_factory=list)
+    """A sentence for each thing that a reader should know."""
+    replicas: list[tuple[str, str, Tensor, Tensor]] = field(default_factory=list)
+    """Copies of one parameter on several ranks, which have to be equal: name, ranks, the tensors."""
+    pieces: dict[str, list[Tensor]] = field(default_factory=dict)
+    """The parts of ranks of which a parameter may have been joined, by its name."""
+
+    @property
+    def container(self) -> str:
+        """The format without the number of files."""
+        return self.format.partition(",")[0]
+
+
+WEIGHTS = ("master", "model")
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Options for reading and comparing checkpoints.
+
+    Args:
+        names: a YAML file of names of the first checkpoint and their counterparts in the second.
+        tp: tensor-parallel ranks of a checkpoint that is a file for each rank and does not say so itself; 0: unknown.
+        pp: its pipeline stages.
+        heads: attention heads, and groups of heads that share keys and values; by default the checkpoints or the
+            values say so.
+        optimizer: compare the state of the optimizer as well.
+        weights: which weights of ZeRO: ``master`` (float32, in the optimizer) or ``model``.
+
+    Raises:
+        MsprobeException: a value is not allowed.
+    """
+
+    names: str | None = None
+    tp: int = 0
+    pp: int = 1
+    heads: tuple[int, int] | None = None
+    optimizer: bool = False
+    weights: str = "master"
+
+    def __post_init__(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise MsprobeException(f"--weights is {self.weights!r}; allowed: {', '.join(WEIGHTS)}.")
+        if self.tp < 0 or self.pp < 1:
+            raise MsprobeException(f"--tp is {self.tp} and --pp is {self.pp}; allowed: numbers of 1 or more.")
+        if self.heads is not None and (min(self.heads) < 1 or self.heads[0] % self.heads[1]):
+            raise MsprobeException(
+                f"--heads is {self.heads[0]} {self.heads[1]}; allowed: heads, and a number of groups that divides them."
+            )

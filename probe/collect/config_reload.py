@@ -10,6 +10,7 @@ from probe.common.config.config import Config, load_config
 from probe.common.errors import MsprobeException
 
 _SECONDS_ENABLED = 0.5
+"""See `_SECONDS_DISABLED`, which stands with it; a guess."""
 _SECONDS_DISABLED = 3.0
 """The seconds for which a configuration is used before its file is read again."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, TypeVar
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.collect.attached_hooks import AttachedHooks
+from probe.collect.attached_hooks import AttachedHooks, check_start, unwanted_rank_text
 from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
 from probe.collect.environment import RunEnvironment
@@ -17,9 +17,7 @@ from probe.collect.process_end import ProcessEnd, tell_no_more, tell_of_forks
 from probe.collect.saved_values import SavedValues
 from probe.collect.sinks.configured import MakeChecker, configured_sinks, unused_numbers_text, why_it_stays
 from probe.collect.sinks.sink import Discarded, EndedStep, Host, Sink, Status
-from probe.collect.start_arguments import check_start, unwanted_rank_text
-from probe.collect.step import ask, needed, needs_of, status_of
-from probe.collect.step_counter import StepCounter
+from probe.collect.step import StepCounter, ask, needed, needs_of, status_of
 from probe.collect.updates import UpdateRecorder
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE

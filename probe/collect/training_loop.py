@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import Training
-from probe.collect.call_sites import CallSites
-from probe.collect.optimizer_turns import OptimizerTurns
+from probe.collect.turns import CallSites, OptimizerTurns
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException

@@ -15,12 +15,12 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter, OptimizedParameter, settings_of
-from probe.backends.protocol.settings import OptimizedParameters
+from probe.backends.protocol.training import OptimizedParameters
 from probe.collect.collector import Collector
 from probe.common.callstack import OWN_FILES
 from probe.common.containers import by_prefix
 from probe.common.dump.update_file import UpdateFrame, UpdateRow
-from probe.common.environment.secrets import clean_settings
+from probe.common.environment.gathered import clean_settings
 from probe.common.interfaces import Entry, Handle, StatisticsMode
 
 _MODE = StatisticsMode(high_precision=True, sketch=True)

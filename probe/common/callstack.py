@@ -168,6 +168,7 @@ def without_middle(ends: tuple[list[Frame], list[Frame]]) -> list[Frame]:
 
 _PARENT = struct.Struct("=q")
 _FRAME_BYTES = 16
+"""Bytes of a frame in a key: the address of its code object and the offset of its instruction, 8 each."""
 _CHUNK = 64 * _FRAME_BYTES
 """The longest key that is kept. A stack with more frames is found by parts of this size, from the outermost on."""
 

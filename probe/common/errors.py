@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import traceback
 
-from probe.common.terminal_text import printable
+from probe.common.harmless_text import printable
 
 
 class MsprobeException(Exception):

@@ -23,6 +23,7 @@ except ImportError:  # not on Windows
 Buffer: TypeAlias = Union[bytes, memoryview]
 
 FOLDER_MODE = 0o750
+"""See `FILE_MODE`, which stands with it."""
 FILE_MODE = 0o640
 """Permissions of what the tool makes: its user writes, and its group reads."""
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
 from probe.common import clock, files
-from probe.common.terminal_text import printable
+from probe.common.harmless_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _VARIABLE = "MSPROBE_LOG_LEVEL"

@@ -14,28 +14,23 @@ from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 from probe.common import log
-from probe.common.align.calls import Calls
+from probe.common.align.calls import Calls, Row
 from probe.common.align.dump_pairs import locate
-from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.stack_text import users_line
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
-from probe.compare.comparison import ComparedDumps, compared
-from probe.compare.followers import Followers, followed
-from probe.compare.option_checks import check
-from probe.compare.options import Options
+from probe.compare.comparison import ComparedDumps, PairTask, compare_pair, compared
+from probe.compare.judgement import Judgement
+from probe.compare.options import Comparison, Options, check
 from probe.compare.output.summary import Summary, first_of, summarise
 from probe.compare.output.summary_text import headline, hints, print_metrics
 from probe.compare.output.tables import VALUES
-from probe.compare.pair import PairTask, compare_pair
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Difference, Divergence, Mode, Unexplained
-from probe.compare.rules import Judgement
-from probe.compare.runner import pair_tasks, readable, run_pairs
-from probe.compare.two_dumps import Comparison
+from probe.compare.runner import Followers, followed, pair_tasks, readable, run_pairs
 from probe.compare.verdict.conclusion import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
 from probe.compare.verdict.facts import Call, TypePair, distance, goes_in
-from probe.compare.verdict.words import NONFINITE_ON_ONE_SIDE
+from probe.compare.verdict.findings import NONFINITE_ON_ONE_SIDE
 
 __all__ = [
     "EXPLAINED",

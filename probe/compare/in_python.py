@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Callable
 
-from probe.common import html_table
+from probe.common import harmless_text
+from probe.common.dump.reading.dump import Dump, read
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, is_unjudged
 from probe.compare.output.summary_text import headline, lines
-from probe.compare.reruns import RunAgain, with_reruns
-from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergence
+from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergence, Rerun, Unexplained
 from probe.compare.runner import summaries
 from probe.shards.split import Split
+
+RunAgain = Callable[[Dump, str, Dump, str], Rerun]
+"""Runs a record of the first dump on the inputs of a record of the second one; it does not raise."""
+MOST = 5
+"""The number of calls of a pair of dumps that are run again: the first divergence, and those behind it."""
+
+
+def with_reruns(summaries: Iterable[Summary], run_again: RunAgain) -> Iterator[Summary]:
+    """Summaries that say of their divergences what came of them when they were run again."""
+    for summary in summaries:
+        found = summary.divergence
+        if found is None:
+            yield summary
+            continue
+        # The comparison has released their records.
+        target, golden = read(summary.target), read(summary.golden)
+        yield replace(summary, divergence=_run_again(found, target, golden, run_again))
+
+
+def _run_again(divergence: Divergence, target: Dump, golden: Dump, run_again: RunAgain) -> Divergence:
+    def again(call: Unexplained) -> Unexplained:
+        return replace(call, rerun=run_again(target, call.record, golden, call.golden_record))
+
+    calls = [divergence.first, *divergence.suspects]
+    first, *suspects = [*map(again, calls[:MOST]), *calls[MOST:]]
+    return replace(divergence, first=first, suspects=suspects)
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,13 +75,13 @@ class Verdict:
         return "\n".join([*self.answer, *(text for one in self.summaries for text, _ in lines(one))])
 
     def _repr_html_(self) -> str:
-        found = "".join(map(html_table.paragraph, self.answer))
+        found = "".join(map(harmless_text.paragraph, self.answer))
         rows = [
             (one.step, one.label, one.rows, *one.counts.values(), one.suspects[0].record if one.suspects else "")
             for one in self.summaries
         ]
         results = self.summaries[0].counts
-        return found + html_table.table(("step", "process", "rows", *results, "first finding"), rows)
+        return found + harmless_text.table(("step", "process", "rows", *results, "first finding"), rows)
 
 
 def verdict(

@@ -3,15 +3,181 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal, Optional
 
-from probe.common.align.row import Row
-from probe.common.dump.levels import Levels
-from probe.common.dump.reading.sources import Stacks
-from probe.compare.coverage import Coverage
-from probe.compare.pairing import Pairing
+from probe.common.align.calls import Row
+from probe.common.align.counterparts import END, LEFT_OUT, RECOMPUTED, CallPair
+from probe.common.align.mapping import MatchOptions
+from probe.common.dump.naming import Levels, is_module
+from probe.common.dump.reading.call_tree import around
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.records import INPUT, PARAMETERS
+from probe.common.dump.reading.sources import Stacks, Tree
+from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.formats import unit_roundoff
+
+NAMES, KINDS, MAPPING, LAYERS = "names", "kinds", "mapping", "layers"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The pairs of names."""
+
+    by: str = NAMES
+    """``names``; ``kinds`` with ``-fm``; ``mapping`` where one was given; ``layers`` where one was worked out."""
+    same_name: int = 0
+    """The number of calls that were paired with one of the same name."""
+    other_name: int = 0
+    """The number of calls that were paired with one of another name or number."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """By the name of a call of the target, another name of its golden call."""
+    target_only: list[str] = field(default_factory=list)
+    """Calls of the target without a counterpart."""
+    golden_only: list[str] = field(default_factory=list)
+
+
+def pairing(pairs: Iterable[tuple[str | None, str | None]], options: MatchOptions, aligned: bool = False) -> Pairing:
+    """The way in which calls were paired.
+
+    Args:
+        pairs: the calls of the target with their counterparts; ``None`` where one side has none.
+        options: what the user chose.
+        aligned: true if a mapping of layers was worked out.
+    """
+    same = 0
+    renamed: dict[str, str] = {}
+    alone: tuple[list[str], list[str]] = [], []
+    for record, golden in pairs:
+        if record == golden:
+            same += 1
+        elif record is None or golden is None:
+            alone[record is None].append(record or golden or "")
+        else:
+            renamed[record] = golden
+    by = KINDS if options.fuzzy else MAPPING if options.maps_names else LAYERS if aligned else NAMES
+    return Pairing(by, same, len(renamed), renamed, *alone)
+
+
+ENOUGH = 0.8
+"""The share of records from which on silence means something; a guess."""
+_ANYTHING = 0.1
+"""The share of parameters below which two runs are of two models, and what corresponds says nothing; a guess."""
+_SEVERAL = 10
+"""The least number of parameters for that judgement; a guess."""
+
+_FIRST_CALL = ".forward.0"
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Records and parameters of both sides."""
+
+    compared_records: int = 0
+    """Records with a counterpart, records that only compute again what such a record has, and records inside a module
+    with a counterpart, which are judged at its border."""
+    records: int = 0
+    compared_parameters: int = 0
+    parameters: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """True if so much was compared that silence means something."""
+        return self.compared_records >= ENOUGH * self.records
+
+    @property
+    def is_of_two_models(self) -> bool:
+        """True if so little corresponds that not even a difference means something.
+
+        Optimizers call the same functions for every model, and each ends in a loss; parameters tell.
+        """
+        has_several = self.parameters >= _SEVERAL
+        return has_several and self.compared_parameters < _ANYTHING * self.parameters and not self.is_enough
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every record was compared."""
+        return self.compared_records == self.records
+
+
+def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None], shared: int = 0) -> Coverage:
+    """The compared part of two runs.
+
+    A call that computes again what a paired one has is compared with it. What one side cannot have counts for nothing.
+
+    Args:
+        pairs: the calls side by side.
+        trees: the call trees of target and golden side.
+        shared: the number of parameters that optimizers of both sides update, by their names.
+    """
+    pairs = [pair for pair in pairs if pair.how not in LEFT_OUT]
+    of_both = [pair for pair in pairs if pair.how == RECOMPUTED or _is_compared(pair)]
+    compared = total = 0
+    for name, tree in zip((attrgetter("record"), attrgetter("golden_record")), trees):
+        made = [pair for pair in pairs if name(pair)]
+        matched = {name(pair) for pair in of_both if name(pair)}
+        total += len(made)
+        compared += len(made) - _without_counterpart([name(pair) for pair in made], matched, tree or {})
+    matched_parameters, parameters = count_parameters(row for pair in pairs for row in pair.rows)
+    return Coverage(compared, total, min(max(matched_parameters, 2 * shared), parameters), parameters)
+
+
+def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) -> int:
+    """Number of records that have no counterpart, and nothing that is judged instead.
+
+    That is the innermost module with a counterpart, if it is right around the call of a function, or holds no more than
+    half of the run: the border of a whole program says too little of what is in it.
+    """
+    around = {record: _innermost(record, matched, tree) for record in records if record not in matched}
+    held = Counter(filter(None, around.values()))
+    number = 0
+    for record, module in around.items():
+        is_function_of = module is not None and not is_module(record) and tree.get(record) == module
+        number += not (is_function_of or (module is not None and 2 * held[module] <= len(records)))
+    return number
+
+
+def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
+    return next((module for module in around(tree, record) if module in matched), None)
+
+
+def _is_compared(pair: CallPair) -> bool:
+    return bool(pair.record and pair.golden_record) and has_compared_values(pair)
+
+
+def has_compared_values(call: CallPair) -> bool:
+    """True unless every floating-point output that both sides have has another number of elements on the other."""
+    if not call.record or not call.golden_record:
+        return True
+    found = True
+    for row in call.rows:
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.state in (INPUT, PARAMETERS):
+            continue
+        if not (target.is_tensor and golden.is_tensor):
+            continue
+        if unit_roundoff(target.dtype):
+            if extent(target.shape).elements == extent(golden.shape).elements:
+                return True
+            found = False
+    return found
+
+
+def count_parameters(rows: Iterable[Row]) -> tuple[int, int]:
+    """The number of parameters of both sides that have a counterpart, and how many there are."""
+    compared = total = 0
+    for row in rows:
+        item = row.target or row.golden
+        if item is None or item.state != PARAMETERS or not row.record.endswith(_FIRST_CALL):
+            continue
+        is_matched = row.target is not None and row.golden is not None
+        total += 1 + is_matched
+        compared += 2 * is_matched
+    return compared, total
+
 
 SIDES = TARGET, GOLDEN = "target", "golden run"
 
@@ -251,3 +417,20 @@ class ComparisonResult(Findings):
     """True if the table has the columns of distances, which no other tool's table has."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""
+
+
+def truncations(pairs: Sequence[CallPair], sides: tuple[Dump, Dump]) -> list[Truncation]:
+    """The sides that end early: those that died, and one that lacks the last records of the other and nothing else.
+
+    Args:
+        pairs: the calls side by side.
+        sides: the dumps, which say whether their runs died.
+    """
+    found = []
+    for number, (side, dump) in enumerate(zip((TARGET, GOLDEN), sides)):
+        lacks = [pair for pair in pairs if (pair.record, pair.golden_record)[number] is None and pair.rows]
+        more = sum(pair.how == END for pair in lacks)
+        last = dump.records[-1].name if dump.records else ""
+        if dump.died or more:
+            found.append(Truncation(side, last, more, dump.died, dump.cut_at))
+    return found

@@ -13,20 +13,18 @@ from typing import Any
 from probe.common import files
 from probe.common.environment import environment_file as environment_files
 from probe.common.environment.environment_file import Environment
-from probe.common.environment.secrets import clean_variables
+from probe.common.environment.gathered import clean_variables
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.configcheck.checks.hyperparameters import check_hyperparameters
-from probe.configcheck.checks.packages import check_packages
-from probe.configcheck.checks.platform import check_platform
-from probe.configcheck.checks.randomness import check_random, check_states
-from probe.configcheck.checks.tensors import check_dataset, check_weights
-from probe.configcheck.checks.variables import check_variables, withheld_differences
+from probe.configcheck.checks.model import check_dataset, check_random, check_states, check_weights
+from probe.configcheck.checks.platform import check_packages, check_platform, check_variables, withheld_differences
 from probe.configcheck.findings import ERROR, Check, Comparison, Finding
-from probe.configcheck.hyper.settings_files import flat
 from probe.configcheck.pack import DYNAMIC, Pack, read_pack
+from probe.configcheck.settings_files import flat
 from probe.configcheck.sources import Sources, entries, left_to_settings, world_size
 
 _LARGEST_BASELINE = 64 << 20
+"""Bytes of a baseline that are read; a guess."""
 
 
 def read_side(path: str) -> Pack:

@@ -13,15 +13,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probe.common import files
-from probe.common.environment.secrets import clean_settings
+from probe.common.environment.gathered import clean_settings
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.report.csv_lines import csv_line
-from probe.configcheck.hyper.settings_files import flat, read_settings
-from probe.configcheck.recommended import RECOMMENDED
-from probe.configcheck.values import are_equal
+from probe.configcheck.settings_files import flat, read_settings
+from probe.configcheck.tables import are_equal
+
+RECOMMENDED: dict[str, Any] = {
+    "data/seed": None,
+    "data/shuffle": False,
+    "data/train_batch_size": None,
+    "data/max_prompt_length": None,
+    "data/max_response_length": None,
+    "actor_rollout_ref/actor/use_dynamic_bsz": False,
+    "actor_rollout_ref/actor/shuffle": False,
+    "actor_rollout_ref/actor/ppo_mini_batch_size": None,
+    "actor_rollout_ref/actor/ppo_micro_batch_size_per_gpu": None,
+    "actor_rollout_ref/actor/optim/lr": None,
+    "actor_rollout_ref/actor/clip_ratio": None,
+    "actor_rollout_ref/actor/entropy_coeff": None,
+    "actor_rollout_ref/actor/use_kl_loss": None,
+    "actor_rollout_ref/model/use_remove_padding": None,
+    "actor_rollout_ref/rollout/temperature": None,
+    "actor_rollout_ref/rollout/top_p": None,
+    "actor_rollout_ref/rollout/top_k": None,
+    "actor_rollout_ref/rollout/n": None,
+    "actor_rollout_ref/rollout/seed": None,
+    "actor_rollout_ref/rollout/enforce_eager": True,
+    "algorithm/adv_estimator": None,
+}
+
 
 VERL, SLIME = "verl", "slime"
 _LARGEST = 256 << 20
+"""Bytes of a log that are read from its beginning, where the settings stand; a guess."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(
     r"^\s*(?:\([\w.:\- =]*pid=\d+[^)]*\)\s*"  # of Ray

@@ -21,18 +21,20 @@ from probe._version import __version__
 from probe.common import files, log
 from probe.common.containers import MOST_LEVELS, is_too_deep
 from probe.common.dump.stack_text import parse_frame
-from probe.common.environment.secrets import clean_line, clean_settings, clean_variables, is_secret_value
+from probe.common.environment.gathered import clean_line, clean_settings, clean_variables, is_secret_value
 from probe.common.errors import FileCheckException, MsprobeException
 
 MANIFEST, ENVIRONMENT, ENV, PIP = "manifest.json", "environment.json", "env", "pip"
 STATIC = "hyperparameters/hyperparameters_static.json"
 DYNAMIC = "hyperparameters/hyperparameters_dynamic.json"
 SCHEMA = 1
+"""The version of the manifest: a part of the format."""
 DEFAULT_PACK = "./config_check_pack.zip"
 
 _MEMBER_LIMIT = 256 << 20
 """Bytes that a member may have. The weights of 100 000 parameters have 20 MB; the number is a guess."""
 _PACK_LIMIT = 1 << 30
+"""Bytes of all members together; a guess."""
 _MOST_MEMBERS = 1_000_000
 """A guess: each takes ten microseconds to look at, and packs of trainings have some thousands."""
 _STEP_AND_RANK = re.compile(

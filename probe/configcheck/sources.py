@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from probe.configcheck.hyper.shell import LAUNCHER, PROGRAM
 from probe.configcheck.meanings import (
     BETAS,
     BY_TITLE,
@@ -26,7 +25,8 @@ from probe.configcheck.meanings import (
     scope,
     variables_of,
 )  # fmt: skip
-from probe.configcheck.values import are_equal, plain_value
+from probe.configcheck.shell import LAUNCHER, PROGRAM
+from probe.configcheck.tables import are_equal, plain_value
 
 Sources = Mapping[str, Mapping[str, Any]]
 """The settings in each place, by the name of the file; ``run.sh (2)`` is the second launch of a script."""

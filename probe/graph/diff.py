@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from probe.common.align.row import Row
-from probe.common.dump.levels import both_record, in_words
+from probe.common.align.calls import Row
+from probe.common.dump.naming import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
 from probe.common.numerics.error_bounds import ALTOGETHER
@@ -32,11 +32,8 @@ from probe.compare.evidence import SAME as CALL_SAME
 from probe.compare.evidence import STRUCTURE as CALL_STRUCTURE
 from probe.compare.evidence import UNEXPLAINED as CALL_UNEXPLAINED
 from probe.graph.graph import GROUP, Graph, graph_of
-from probe.graph.manual_pairs import ManualPair, expanded
-from probe.graph.origin import Origin, origin_of
-from probe.graph.page.code import Code
-from probe.graph.pairing import Pairs, paired
-from probe.graph.status import (
+from probe.graph.page.prefixes import Code
+from probe.graph.pairing import (
     ALIGNED,
     DIVERGED,
     EXPLAINED,
@@ -49,6 +46,12 @@ from probe.graph.status import (
     STRUCTURE,
     STRUCTURE_MODE,
     SUSPECT,
+    ManualPair,
+    Origin,
+    Pairs,
+    expanded,
+    origin_of,
+    paired,
 )
 
 

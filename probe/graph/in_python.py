@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from typing import Union
 
-from probe.common import html_table
-from probe.common.dump.reading.dump import read
+from probe.common import harmless_text, log
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
-from probe.compare.evidence import Divergence, Options, Summary, first_of
-from probe.graph.diff import GraphDiff
+from probe.common.parallel.tasks import Where
+from probe.common.progress import ProgressCallback
+from probe.compare.evidence import Divergence, Evidence, Options, Summary, first_of, followed, summaries_and
+from probe.graph.diff import GraphDiff, diff_from
 from probe.graph.graph import Graph, graph_of
-from probe.graph.manual_pairs import load_pairs
-from probe.graph.micro_steps import AUTO, add_micro_steps
-from probe.graph.options import GraphOptions
-from probe.graph.output.formats import PageWriter
-from probe.graph.output.page import PageData, html, write_page
-from probe.graph.output.shown import ShownComparison
+from probe.graph.options import AUTO, GraphOptions, add_micro_steps
+from probe.graph.output import PageData, PageWriter, ShownComparison, html, stamped, stem_of, write_page
+from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
-from probe.graph.rules.probe import PROBE_GRAPH
-from probe.graph.rules.protocol import GraphRules
-from probe.graph.run import GraphReport, Plan, planned, written
-from probe.graph.tasks.task import GraphTask, diff_of_task, rows_of
+from probe.graph.pairing import load_pairs
+from probe.graph.rules import PROBE_GRAPH, GraphRules
+from probe.graph.shown_runs import GraphReport, Plan, planned, title, written
+from probe.graph.tasks import GraphTask, diff_of_task, located, rows_of
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -135,7 +135,7 @@ class GraphView:
         page, report = self._page
         if page.size > _SHOWN_MEGABYTES * 1_000_000:
             more = f"The page has {page.size / 1_000_000:.0f} MB, too much for a notebook: write it with to_html(path)."
-            return "".join(map(html_table.paragraph, [*report.verdict, more]))
+            return "".join(map(harmless_text.paragraph, [*report.verdict, more]))
         style = "width:100%;height:720px;border:1px solid #8884"
         # Without the notebook's origin: names come from dumps, and these from anywhere.
         sandbox = 'sandbox="allow-scripts allow-downloads"'
@@ -183,3 +183,67 @@ def _paths(given: Path | Sequence[Path] | None) -> list[str]:
     if given is None:
         return []
     return [os.fspath(given)] if isinstance(given, (str, os.PathLike)) else [os.fspath(path) for path in given]
+
+
+def summaries_and_page(
+    target: str,
+    golden: str,
+    output: str,
+    options: Options,
+    xlsx: bool = False,
+    *,
+    where: Where | None = None,
+    tensor_log: bool = False,
+    watch: ProgressCallback | None = None,
+    left_out: Callable[[str], None] = log.error,
+    max_megabytes: float = 40,
+) -> tuple[list[Summary], str]:
+    """Compare two files or folders as `probe.compare.runner.summaries` does, and write the page besides.
+
+    Returns:
+        The summary of each pair, in order, and the page.
+
+    Raises:
+        MsprobeException: the two cannot be compared; with several ranks, none can.
+        OSError: a file cannot be written.
+    """
+    compared = summaries_and(
+        _prepared,
+        target,
+        golden,
+        output,
+        options,
+        xlsx,
+        where=where,
+        tensor_log=tensor_log,
+        watch=watch,
+        left_out=left_out,
+    )
+    found: list[Summary] = []
+    locations, unpaired = located(target, golden)
+    names = {(location.step, location.label): location.name for location in locations}
+
+    def columns() -> Iterator[ShownComparison]:
+        with closing(compared) as outcomes:
+            for summary, rows in outcomes:
+                found.append(summary)
+                rows.dump_name = names[summary.step, summary.label]
+                yield ShownComparison(rows)
+
+    manifest = Manifest(title([target], [golden]), PROBE_GRAPH, unpaired)
+    with stamped(output) as when:
+        page = written(columns(), [PageWriter(manifest, stem_of(output, when), max_megabytes)], manifest)
+    return list(followed(found)), page.files[0]
+
+
+def _prepared(target: Dump, golden: Dump) -> Callable[[Evidence], Columns]:
+    """The graphs of two dumps, whose records are there still, waiting for what is found of them."""
+    return partial(_rows, graph_of(target), graph_of(golden))
+
+
+def _rows(graph: Graph, golden: Graph, evidence: Evidence) -> Columns:
+    """A comparison in rows."""
+    diff = diff_from(graph, golden, evidence)
+    for each in (graph, golden):
+        add_micro_steps(each)
+    return rows_of(diff, GraphOptions(evidence.options))

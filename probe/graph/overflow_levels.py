@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.collectives.collectives import is_communication
 from probe.common.dump.naming import is_gradients
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
-from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, BadRecord
 from probe.common.nonfinite.call_values import CallValues, is_number, limit_of, part_of_limit
 from probe.common.nonfinite.followed_calls import FollowedCalls
+from probe.common.nonfinite.lineages import INPUT, OUTPUT, PARAMETER, BadRecord
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 
@@ -35,6 +35,7 @@ LEVELS = ("", "saturated", "growth", "medium", "high", "critical")
 """Their names. Those below `MEDIUM` are hints, and no level."""
 
 _GROWTH = 100
+"""Growth of a norm in one call that is marked; a guess."""
 
 
 class OverflowLevels(NamedTuple):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from probe.common import files
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
-from probe.common.numerics.decoding import decoded, word_type
+from probe.common.numerics.rounding import decoded, word_type
 
 SUFFIX = ".bin"
 _MOST_LOOKED_AT = 100

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from probe.common.collectives.collectives import Exchange, is_among
 from probe.common.collectives.event_graph import Event, TimedCall, in_order
 from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
-from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
-from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
-from probe.overflow.findings import PARAMETER as OF_PARAMETER
+from probe.common.nonfinite.lineages import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
+from probe.overflow.overflow_report import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
+from probe.overflow.overflow_report import PARAMETER as OF_PARAMETER
 from probe.overflow.scan import Communication, RankScan
 
 _MOST_FURTHER = 20

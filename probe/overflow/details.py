@@ -12,7 +12,7 @@ from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import VIEW
 from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number, limit_of, mark_of, with_numbers
 from probe.overflow.causes import beyond_range, why, why_backward
-from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
+from probe.overflow.overflow_report import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
 from probe.overflow.scan import Makers
 
 MOST_STEPS = 5

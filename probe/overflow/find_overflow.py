@@ -16,7 +16,7 @@ from probe.common.parallel.tasks import Where, results
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
-from probe.overflow.findings import Finding, Report, StepFindings, together
+from probe.overflow.overflow_report import Finding, Report, StepFindings, together
 from probe.overflow.scan import MOST_SKIPS, RankScan, scan, scan_dump
 
 MOST_DETAILED = 16

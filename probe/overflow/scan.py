@@ -27,7 +27,6 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import DumpFormatError, MsprobeException
-from probe.common.nonfinite.bad_record import BadRecord, mark_explained
 from probe.common.nonfinite.call_values import (
     CallValues,
     infinite_sign,
@@ -37,6 +36,7 @@ from probe.common.nonfinite.call_values import (
     part_of_limit,
 )
 from probe.common.nonfinite.followed_calls import FollowedCalls
+from probe.common.nonfinite.lineages import BadRecord, mark_explained
 from probe.common.numerics.formats import FORMATS, TABLE
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has

@@ -12,11 +12,10 @@ from typing import Any, Optional
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue, execution_of
-from probe.calls import memory
+from probe.calls import prepared as memory
 from probe.calls.arguments import Unreadable
-from probe.calls.cases import Case
+from probe.calls.cases import Case, unloaded
 from probe.calls.evaluation import Output, Results, raise_unless_refusal
-from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
 from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
 from probe.calls.verdict import dropout
@@ -27,8 +26,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
 from probe.precheck import in_parts
-from probe.precheck.case_results import CaseResult, EvaluatedCase, NotRun, evaluate
-from probe.precheck.rules import CaseRules
+from probe.precheck.case_results import CaseResult, CaseRules, EvaluatedCase, NotRun, evaluate
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
+from probe.calls.cases import Values, values_of
 from probe.calls.evaluation import Output, Results
-from probe.calls.inputs import Values, values_of
 from probe.calls.judged_results import JudgedResult, judge_results
 from probe.calls.prepared import RECORDED, PreparedCall
 from probe.calls.verdict.bounds import known_of
 from probe.calls.verdict.subject import EXACT, PASS, SEVERITY, KernelVerdict
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.flattening import flatten
-from probe.common.dump.reading.items import INPUT, OUTPUT, Item
+from probe.common.dump.reading.items import INPUT, OUTPUT, Item, flatten
 from probe.common.numerics.formats import plain_name, rounds
 from probe.common.operations.function import ACTIVATION, ELEMENTWISE, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import has

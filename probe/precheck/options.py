@@ -9,9 +9,9 @@ from typing import Optional
 from probe.calls.cases import Selection
 from probe.common import log
 from probe.common.config.fields import Location, parse_path, parse_texts
-from probe.common.config.json_file import read_object
+from probe.common.data_files import read_object
 from probe.common.parallel.tasks import Where
-from probe.precheck.rules import CaseRules
+from probe.precheck.case_results import CaseRules
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
-from probe.calls import memory
+from probe.calls import prepared
 from probe.calls.cases import Case, Selection, cases_of, may_end_process, unchecked
 from probe.calls.prepared import RECORDED
 from probe.common import log
@@ -23,9 +23,8 @@ from probe.common.progress import ProgressCallback
 from probe.precheck.case_results import CaseResult
 from probe.precheck.check import CheckOptions, check
 from probe.precheck.options import PrecheckOptions
-from probe.precheck.output.precheck_report import Report
-from probe.precheck.output.run_journal import RunSettings
-from probe.precheck.output.run_output import Output, OutputFiles
+from probe.precheck.report import Report, RunSettings
+from probe.precheck.run_output import Output, OutputFiles
 
 LoadAdapter = Callable[[str], FrameworkAdapter]
 """Gives the adapter of a framework by the name that dumps have for it; a function at the top of a module."""
@@ -118,7 +117,7 @@ def try_elsewhere(path: str, case: Case, options: CheckOptions, load: LoadAdapte
     """
     if not may_end_process(case) or unchecked(case):
         return
-    from probe.common.parallel.worker_processes import in_processes
+    from probe.common.parallel.run_tasks import in_processes
 
     selection = Selection()
     number = [each.name for each in cases_of(read(path), selection)].index(case.name)
@@ -224,7 +223,7 @@ def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Out
     if where.dask is not None or min(where.jobs or processors(), len(tasks)) > 1:
         yield from run(where, check_part, tasks)
         return
-    from probe.common.parallel.worker_processes import in_processes
+    from probe.common.parallel.run_tasks import in_processes
 
     with closing(in_processes(check_part, [task for task, alone in zip(tasks, apart) if alone], 1)) as elsewhere:
         for task, alone in zip(tasks, apart):
@@ -233,7 +232,7 @@ def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Out
 
 def _one_by_one(part: Part, cases: Sequence[Case]) -> Iterator[CaseResult]:
     """The cases of a part whose process died, each alone: one that ends its process has that as its result."""
-    from probe.common.parallel.worker_processes import in_processes
+    from probe.common.parallel.run_tasks import in_processes
 
     tasks = [replace(part, first=number, last=number + 1) for number in range(part.first, part.last)]
     with closing(in_processes(check_part, tasks, 1)) as outcomes:
@@ -261,9 +260,9 @@ def _checked(
     version = status.st_mtime_ns, status.st_size
     most = options.max_memory
     if most is None:
-        most = memory.default_limit(of_machine(), options.where.jobs or processors())
+        most = prepared.default_limit(of_machine(), options.where.jobs or processors())
     else:
-        most *= memory.GB
+        most *= prepared.GB
     # Nobody reads rows of tables that are not written.
     rules = None if options.output is None else options.rules
     tasks = [

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import RecordedLeaf, Unreadable
-from probe.calls.cases import Case, case_of
+from probe.calls.cases import Case, case_of, rounded_as
 from probe.calls.evaluation import Output, Results
-from probe.calls.inputs import rounded_as
 from probe.calls.judged_results import draws_random_numbers, judge_results
 from probe.calls.prepared import (
     PreparedCall,

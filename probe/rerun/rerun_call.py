@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
-from probe.calls import memory
+from probe.calls import prepared as memory
 from probe.calls.arguments import Unreadable
-from probe.calls.cases import Case, case_of, check_dump
+from probe.calls.cases import Case, case_of, check_dump, unloaded
 from probe.calls.evaluation import Output, Results
-from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
 from probe.calls.prepared import RECORDED, PreparedCall, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout

@@ -15,8 +15,7 @@ from probe.rollout.kinds.finding import NONFINITE, Finding
 from probe.rollout.kinds.judge import Judgement, judge
 from probe.rollout.kinds.processed import certain
 from probe.rollout.report import RolloutReport
-from probe.rollout.sources.references import read_rows
-from probe.rollout.sources.rows import Rows, rows_of
+from probe.rollout.sources import Rows, read_rows, rows_of
 from probe.rollout.tokens import Tokens
 
 ARGUMENTS = (

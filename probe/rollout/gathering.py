@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.errors import MsprobeException
-from probe.rollout.sources.rows import Rows
+from probe.rollout.sources import Rows
 from probe.rollout.tokens import Tokens
 
 Array = NDArray[Any]

@@ -23,13 +23,20 @@ WINDOW, STRIDE = 128, 64
 REPETITION, GARBLED, RARE = "repetition", "garbled", "rare_character"
 """The kinds; of several the first one in this order is named."""
 _LEAST_SUM = 0.4
+"""A sum of the largest probabilities below which a token was a guess of the model, as msProbe documents it."""
 _LEAST_CATEGORIES = 2
+"""Kinds of characters of a token that is mixed, as msProbe documents it."""
 _RARE_TOP = -6.0
+"""A log-probability below which a token is rare, as msProbe documents it."""
 _GARBLED_SHARE, _GARBLED_TOP, _GARBLED_WINDOWS = 0.2, -5.0, 2
 _NGRAM = 3
+"""Tokens of one n-gram, as msProbe documents it."""
 _LEAST_DISTINCT = 0.2
+"""Share of distinct n-grams below which a window repeats itself, as msProbe documents it."""
 _MOST_CORRELATED = 0.65
+"""Correlation above which a window repeats itself, as msProbe documents it."""
 _REPEATED_TOP = -0.2
+"""Mean log-probability above which a window is looked at for repeats, as msProbe documents it."""
 _WINDOWS_OF_ONE, _WINDOWS_OF_BOTH = 14, 2
 _SHORTEST = 32
 """Tokens of a window, below which a share means nothing. A guess."""

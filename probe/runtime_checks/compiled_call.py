@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
-from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
+from probe.backends.protocol.execution import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import DRAWS, raise_unless_refusal
 from probe.calls.prepared import reason

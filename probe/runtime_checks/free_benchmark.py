@@ -21,8 +21,7 @@ from probe.common.errors import MsprobeException
 from probe.common.interfaces import ApiName
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
-from probe.runtime_checks.examination import Examination, Message
-from probe.runtime_checks.free_benchmark_file import CheckFinding, FindingsFile
+from probe.runtime_checks.examination import CheckFinding, Examination, FindingsFile, Message
 from probe.runtime_checks.running_call import RunningCall, kept_random_states
 
 _MOST_REASONS = 3

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter, execution_of
-from probe.backends.protocol.compiling import Backend, Compilation, ModuleAt
+from probe.backends.protocol.execution import Backend, Compilation, ModuleAt
 from probe.common import files, log
 from probe.common.dump.naming import file_name
 from probe.common.errors import MsprobeException, failure_text

@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
-from probe.shards.layers import Layers
-from probe.shards.part import Calls
-from probe.shards.schedule import UNKNOWN, Moment, Schedule, direction_of
-from probe.shards.split import numbers
+from probe.shards.schedule import UNKNOWN, Layers, Moment, Schedule, direction_of
+from probe.shards.split import Calls, numbers
 
 _STATES = {"input": ("input_args", "input", "input_kwargs"), "output": ("output",)}
 

@@ -131,5 +131,3 @@ def test_the_end_of_a_path_begins_with_the_folder_of_the_run(tmp_path: Path, ope
     })"""
     assert shown.evaluate_all(inside) == [True, True]
     assert page.evaluate("byId('head').scrollHeight - byId('head').clientHeight") < 5
-
-

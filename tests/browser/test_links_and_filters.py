@@ -10,7 +10,7 @@ import synthetic_page
 from synthetic_page import packed, unpacked
 from waiting import until
 
-from probe.graph.output.page import PageData, write_page
+from probe.graph.output import PageData, write_page
 
 ROWS = 400
 TARGET_ONLY, GOLDEN_ONLY = range(40), range(60, 80)

@@ -14,7 +14,7 @@ from visualised_pages import DUMPS, visualised
 from waiting import until
 from written_pages import WrittenPage
 
-from probe.graph.output.page import PageData, write_page
+from probe.graph.output import PageData, write_page
 
 LAYER = "Module.model.layers.1.LlamaDecoderLayer.forward.0"
 

@@ -137,5 +137,3 @@ def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Pa
     button.click()
     until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 0")
     assert selected(page) == names[2]
-
-

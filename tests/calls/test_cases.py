@@ -10,8 +10,7 @@ import pytest
 from made_dumps import call, tensor, written
 
 from probe.calls.arguments import RecordedArguments, Unreadable
-from probe.calls.cases import Selection, cases_of, not_run
-from probe.calls.inputs import values_of
+from probe.calls.cases import Selection, cases_of, not_run, values_of
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
 

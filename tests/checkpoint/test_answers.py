@@ -14,7 +14,7 @@ from made_checkpoints import Weights, bfloat16_bits, llama, write_safetensors
 
 import probe
 from probe.api import cli
-from probe.checkpoint.output.text import lines
+from probe.checkpoint.output import lines
 from probe.checkpoint.report import Parameter, Report
 
 UP = "model.layers.1.mlp.up_proj.weight"

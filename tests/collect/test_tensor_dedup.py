@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probe.backends.shared.npy_file import npy_file
-from probe.collect.sinks.journal import tensor_dedup
-from probe.collect.sinks.journal.tensor_budget import TensorBudget
-from probe.collect.sinks.journal.tensor_dedup import DedupWriter
+from probe.backends.shared.tensors import npy_file
+from probe.collect.sinks.journal import tensor_writer
+from probe.collect.sinks.journal.tensor_writer import DedupWriter, TensorBudget
 
 LARGE = np.random.default_rng(5).standard_normal(50_000)
 
@@ -25,9 +24,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With the extra "fast", and without it."""
     if request.param == "digest":
         xxhash = pytest.importorskip("xxhash")
-        monkeypatch.setattr(tensor_dedup, "digest_of", xxhash.xxh3_128_digest)
+        monkeypatch.setattr(tensor_writer, "digest_of", xxhash.xxh3_128_digest)
     else:
-        monkeypatch.setattr(tensor_dedup, "digest_of", None)
+        monkeypatch.setattr(tensor_writer, "digest_of", None)
     return request.param
 
 
@@ -178,7 +177,7 @@ def test_a_file_that_could_not_be_written_whole_is_not_left(folder: Folder) -> N
 
 
 def test_only_so_many_files_are_kept_in_mind(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_dedup, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(tensor_writer, "_MOST_KNOWN", 3)
     for number in range(4):
         folder.write(f"{number}", np.array(number))
     folder.write("again 3", np.array(3))

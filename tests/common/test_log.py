@@ -12,7 +12,7 @@ import pytest
 
 from probe.common import log
 from probe.common.errors import DumpFormatError, MsprobeException
-from probe.common.terminal_text import printable
+from probe.common.harmless_text import printable
 
 # --- lines on standard error, whatever stands in its place
 

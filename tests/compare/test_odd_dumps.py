@@ -17,7 +17,7 @@ from made_dumps import call, constant, tensor, tensor_of, write
 
 from probe.api import cli
 from probe.api.cli import main
-from probe.common.align.options import BUILT_IN
+from probe.common.align.mapping import BUILT_IN
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where

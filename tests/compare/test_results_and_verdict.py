@@ -14,8 +14,8 @@ import pytest
 from made_dumps import call, written
 
 import probe
+from probe.common.align.calls import Row
 from probe.common.align.dump_pairs import locate
-from probe.common.align.row import Row
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps

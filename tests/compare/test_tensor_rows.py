@@ -12,11 +12,11 @@ import pytest
 from made_dumps import tensor, tensor_of, write
 
 from probe.api import cli
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.reading.dump import Dump, read
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
-from probe.compare.rows.tensor_rows import TensorValues
+from probe.compare.tensor_rows import TensorValues
 
 # --- real data is read and measured by several threads; rows, errors and what runs alone
 

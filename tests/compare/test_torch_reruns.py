@@ -18,7 +18,7 @@ from rerun_training import kernel
 
 import probe
 from probe.api.cli import main
-from probe.api.precheck import load
+from probe.api.replaying import load
 from probe.compare.result import Rerun
 from probe.rerun.exchanged import RecordOf, exchange
 

@@ -11,7 +11,7 @@ from launches.judged import SETS, answer, is_right
 from launches.pair import Pair
 
 from probe.api import cli
-from probe.common.environment.secrets import clean_variables
+from probe.common.environment.gathered import clean_variables
 from probe.configcheck.meanings import TABLE, has_no_effect, meaning, variables_of
 from probe.configcheck.sources import conflicts
 

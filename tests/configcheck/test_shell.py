@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from probe.common.errors import MsprobeException
-from probe.configcheck.hyper.settings_files import read_settings
-from probe.configcheck.hyper.shell import PROGRAM, read_script
+from probe.configcheck.settings_files import read_settings
+from probe.configcheck.shell import PROGRAM, read_script
 
 CASES = {
     "python": ("python x.py --lr 1 --bs 2", {"lr": "1", "bs": "2"}),

@@ -19,7 +19,7 @@ from written_pages import WrittenPage, page_in
 import probe
 from probe.api.cli import main
 from probe.common.errors import FileCheckException
-from probe.graph.output.stamps import stamped
+from probe.graph.output import stamped
 
 
 def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
@@ -252,7 +252,7 @@ def test_what_is_written_in_the_same_second_replaces_nothing(
         def now(cls, tz: tzinfo | None = None) -> _Stopped:
             return cls(2026, 1, 2, 3, 4, 59, 5)
 
-    monkeypatch.setattr("probe.graph.output.stamps.datetime", _Stopped)
+    monkeypatch.setattr("probe.graph.output.datetime", _Stopped)
     assert main(["compare", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path), "--html"]) == 0
     shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json")
     shown(capsys, "-tp", WEIGHT, "-tp", LLAMA, "-gp", LLAMA, "-o", tmp_path, "--format", "db")

@@ -104,9 +104,7 @@ def test_levels_of_a_call(tmp_path: Path, fields: dict[str, Any], level: str) ->
         ({"Functional.softmax.0.forward": call([MASKED], [BROKEN])}, ["critical"], 0),
     ],
 )
-def test_levels_of_a_step(
-    calls: dict[str, Any], expected_levels: list[str], first: int | None, tmp_path: Path
-) -> None:
+def test_levels_of_a_step(calls: dict[str, Any], expected_levels: list[str], first: int | None, tmp_path: Path) -> None:
     found = levels(tmp_path, calls)
     assert [found[name] for name in calls] == expected_levels
     assert found["first"] == ("" if first is None else list(calls)[first])

@@ -19,7 +19,7 @@ from written_pages import WrittenPage, page_in
 
 import probe
 from probe.common.errors import MsprobeException
-from probe.graph.page.numbers import numbers
+from probe.graph.page.tensors import numbers
 
 RELU, TANH = "Functional.relu.0.forward", "Functional.tanh.0.forward"
 LIBRARY = "File /opt/env/lib/python3.11/site-packages/torch/nn/functional.py, line 4, in linear, \n y"

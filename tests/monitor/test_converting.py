@@ -12,10 +12,10 @@ import pytest
 from monitor_rows import MadeTraining, write_first_layout
 
 from probe.api.cli import main
-from probe.api.commands.watching.anomaly_processor import main as analyse
+from probe.api.commands.monitor import main as analyse
 from probe.common.errors import MsprobeException
-from probe.monitor.converting.tensorboard import csv2tensorboard_by_step
-from probe.monitor.reading.run import read_monitor
+from probe.monitor.monitor_run import read_monitor
+from probe.monitor.tensorboard import csv2tensorboard_by_step
 
 CASES = Path(__file__).parent / "cases"
 

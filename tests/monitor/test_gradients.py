@@ -15,11 +15,10 @@ import pytest
 
 import msprobe
 from probe.api.cli import main
-from probe.backends.shared.trends.signs import signature
+from probe.backends.shared.trends import signature
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import SIGN, TrendRow, TrendStep, TrendTable
-from probe.monitor.gradients.comparing import compare_runs
-from probe.monitor.gradients.files import GradientFiles
+from probe.monitor.gradients import GradientFiles, compare_runs
 
 SHAPES = {"a.weight": (5, 7), "=b": (3,), "c/d": (2, 2, 2)}
 

@@ -15,7 +15,7 @@ from monitor_rows import MadeTraining, write_first_layout
 import probe
 from probe.api.cli import main
 from probe.common.errors import FileCheckException
-from probe.monitor.reading.run import Follower, read_monitor
+from probe.monitor.monitor_run import Follower, read_monitor
 
 CASES = Path(__file__).parent / "cases"
 

@@ -13,11 +13,10 @@ from monitor_rows import MadeTraining, changed, write_first_layout
 
 from probe.api.cli import main
 from probe.monitor.alerts.rows import FamilyRows
-from probe.monitor.reading.run import read_monitor
+from probe.monitor.monitor_run import read_monitor
 from probe.monitor.report.judging import judge_run
 from probe.monitor.report.live import LiveState
-from probe.monitor.trend.cells import FIRST, INFINITY, MISSING, NOT_A_NUMBER, ZERO, encode, over_ranks
-from probe.monitor.trend.data import content_of
+from probe.monitor.trend.page import FIRST, INFINITY, MISSING, NOT_A_NUMBER, ZERO, content_of, encode, over_ranks
 
 FROM, STEPS = 20, 32
 
@@ -190,8 +189,6 @@ def test_a_value_survives_its_sixteen_bits() -> None:
     linear = encode(signed, np.zeros(signed.shape, dtype=bool))
     back = linear.low[:, None] + (linear.codes - float(FIRST)) / (65535 - FIRST) * linear.width[:, None]
     assert not linear.is_log and np.allclose(back, signed, atol=2e-5 * np.ptp(signed))
-
-
 
 
 def test_too_many_cells_are_said_and_ranks_are_drawn_as_a_range(bad: Path) -> None:

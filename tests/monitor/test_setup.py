@@ -11,13 +11,13 @@ import pytest
 
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import TrendRow, TrendStep, TrendTable
-from probe.monitor.alerts.actions import ALERTS, Alerts
-from probe.monitor.alerts.learned import LearnedRules
+from probe.monitor import settings as first
+from probe.monitor import settings as second
+from probe.monitor.alerts.actions import ALERTS, Alerts, LearnedRules
 from probe.monitor.alerts.rows import Finding
-from probe.monitor.output.tables import TableFiles, first_layout
 from probe.monitor.schedule import Schedule, WatchedFile, switched_off
-from probe.monitor.setup import first, second
-from probe.monitor.setup.alert import AlertSettings
+from probe.monitor.settings import AlertSettings
+from probe.monitor.tables import TableFiles, first_layout
 
 
 @pytest.mark.parametrize(
@@ -49,30 +49,30 @@ from probe.monitor.setup.alert import AlertSettings
 )
 def test_a_wrong_value_is_named(content: dict[str, Any], parts: list[str]) -> None:
     with pytest.raises(MsprobeException) as error:
-        first.load("config.json", content)
+        first.load_first("config.json", content)
     assert all(part in str(error.value) for part in parts), error.value
 
 
 def test_an_unknown_key_is_a_warning_with_the_nearest_and_msprobes_rules_round(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    first.load("config.json", {"xy_distributions": True})
+    first.load_first("config.json", {"xy_distributions": True})
     said = capfd.readouterr().err
     assert '"xy_distributions"' in said and 'did you mean "xy_distribution"' in said
-    assert first.load("config.json", {}).ndigits is None
+    assert first.load_first("config.json", {}).ndigits is None
     monkeypatch.setenv("MSPROBE_RULES", "msprobe")
-    settings = first.load("config.json", {"ops": ["std"]})
+    settings = first.load_first("config.json", {"ops": ["std"]})
     assert (settings.ops, settings.ndigits, settings.as_msprobe) == (("norm",), 6, True)
 
 
 def test_the_second_configuration(tmp_path: Path) -> None:
     with pytest.raises(MsprobeException, match="allowed: the path of an existing folder"):
-        second.load("v2.json", {"output_dir": str(tmp_path / "none")})
-    settings = second.load("v2.json", {"output_dir": str(tmp_path), "monitors": {"param": {"enabled": True}}})
+        second.load_second("v2.json", {"output_dir": str(tmp_path / "none")})
+    settings = second.load_second("v2.json", {"output_dir": str(tmp_path), "monitors": {"param": {"enabled": True}}})
     assert settings.monitor("module").enabled
     assert settings.monitor("param").ops == ("min", "max", "mean", "norm", "nans")
     with pytest.raises(MsprobeException, match=r'"monitors\.param\.enabled" is 2; allowed: true, false'):
-        second.load("v2.json", {"output_dir": str(tmp_path), "monitors": {"param": {"enabled": 2}}})
+        second.load_second("v2.json", {"output_dir": str(tmp_path), "monitors": {"param": {"enabled": 2}}})
 
 
 def test_steps_are_chosen_and_a_file_is_looked_at_once_a_second(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from probe.api.monitoring.second import TrainerMonitorV2
-from probe.monitor.reading.run import read_monitor
+from probe.monitor.monitor_run import read_monitor
 from probe.monitor.report.judging import JudgedRun, judge_run
 
 STEPS, FROM = 24, 14
@@ -166,5 +166,3 @@ def test_each_monitor_of_version_2_has_its_own_operators() -> None:
     headers = {path.name.partition("_step")[0]: path.read_text().splitlines()[0] for path in Path("out").rglob("*.csv")}
     assert headers["weight_grad"].endswith("micro_step,norm")
     assert headers["cc"].endswith("scope,min,max,mean,norm")
-
-

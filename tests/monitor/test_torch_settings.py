@@ -21,7 +21,7 @@ from probe.api.cli import main
 from probe.api.monitoring.second import TrainerMonitorV2
 from probe.api.pytorch import PrecisionDebugger
 from probe.monitor import schedule
-from probe.monitor.requests import request_dump
+from probe.monitor.schedule import request_dump
 
 
 class Training:
@@ -175,7 +175,7 @@ def test_the_file_starts_and_stops_the_monitor(
 
 
 def test_a_request_dumps_the_next_step_whatever_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    from probe.api.monitoring import armed_dump
+    from probe.api.monitoring import monitor as armed_dump
 
     monkeypatch.setattr(armed_dump, "_LOOK_SECONDS", 0.0)
     training = Training(wg_distribution=True, collect_times=1)

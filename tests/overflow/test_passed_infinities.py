@@ -11,7 +11,7 @@ from made_dumps import call, plain, tensor, write
 
 from probe.common.parallel.tasks import Where
 from probe.overflow.find_overflow import find_overflow
-from probe.overflow.findings import ORIGIN, OUTSIDE
+from probe.overflow.overflow_report import ORIGIN, OUTSIDE
 
 NAN, MASK, FINE = tensor(math.nan, math.nan), tensor(1.0, -math.inf), tensor()
 GROUP = {"type": "torch.ProcessGroup", "group_ranks": [0, 1], "group_id": "0"}

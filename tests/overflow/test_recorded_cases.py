@@ -11,7 +11,7 @@ import pytest
 from probe.api.cli import main
 from probe.common.parallel.tasks import Where
 from probe.overflow.find_overflow import find_overflow
-from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding, Report
+from probe.overflow.overflow_report import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding, Report
 
 CASES = Path(__file__).parent / "cases"
 EDGES = json.loads((CASES / "edge" / "cases.json").read_text("utf-8"))

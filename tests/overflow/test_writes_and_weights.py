@@ -11,8 +11,7 @@ from made_dumps import call, plain, tensor, write
 
 from probe.common.parallel.tasks import Where
 from probe.overflow.find_overflow import find_overflow
-from probe.overflow.findings import ORIGIN, OUTSIDE, PARAMETER, Report
-from probe.overflow.overflow_report import lines
+from probe.overflow.overflow_report import ORIGIN, OUTSIDE, PARAMETER, Report, lines
 
 FINE, NAN = tensor(), tensor(math.nan, math.nan)
 MINUS, PLUS = tensor(1.0, -math.inf), tensor(math.inf, 1.0)

@@ -29,14 +29,14 @@ from hostile import files as hostile
 
 with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile", "pickletools"]):
     import probe
-    from probe.common.align import layer_names as rules
-    from probe.common.align import mapping_files
+    from probe.common.align import layers as rules
+    from probe.common.align import name_mapping
     from probe.common.config.config import load_config
     from probe.common.dump.journal import MAGIC, Header, JournalReader, JournalWriter
     from probe.common.dump.reading import tensor_reading
     from probe.common.errors import MsprobeException
+    from probe.compare import tensor_rows
     from probe.compare.ranks import merge
-    from probe.compare.rows import tensor_transforms
 
 
 def config(path: Path) -> None:
@@ -79,10 +79,10 @@ def journal(path: Path) -> None:
 
 def mapping(path: Path) -> None:
     for read in (
-        mapping_files.load_names,
-        mapping_files.load_api_entries,
+        name_mapping.load_names,
+        name_mapping.load_api_entries,
         rules.load_rules,
-        tensor_transforms.load_post_processing,
+        tensor_rows.load_post_processing,
         merge.load_choice,
     ):
         with contextlib.suppress(MsprobeException):

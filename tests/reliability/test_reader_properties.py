@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
-from probe.api.commands.collecting.show_text import Wanted, dump_as_json, dump_lines
-from probe.common.align import layer_names as rules
-from probe.common.align import mapping_files
+from probe.api.commands.show_text import Wanted, dump_as_json, dump_lines
+from probe.common.align import layers as rules
+from probe.common.align import name_mapping
 from probe.common.dump.reading.tensor_reading import read_tensor
+from probe.compare import tensor_rows
 from probe.compare.ranks import merge
-from probe.compare.rows import tensor_transforms
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -49,7 +49,7 @@ GOOD = hostile.dump_of("a.npy").encode()
 
 def test_the_good_files_are_read() -> None:
     assert answered("dump.json", GOOD, everything) == 1
-    assert answered("mapping.yaml", b"a: b", mapping_files.load_names) == {"a": "b"}
+    assert answered("mapping.yaml", b"a: b", name_mapping.load_names) == {"a": "b"}
     assert answered("tensor.npy", NPY[0], read_tensor).shape == (2, 3)
 
 
@@ -82,8 +82,8 @@ def test_any_json_beside_a_dump(value: Any) -> None:
 
 
 MAPPINGS = [
-    mapping_files.load_names, mapping_files.load_api_entries, rules.load_rules,
-    tensor_transforms.load_post_processing, merge.load_choice,
+    name_mapping.load_names, name_mapping.load_api_entries, rules.load_rules,
+    tensor_rows.load_post_processing, merge.load_choice,
 ]  # fmt: skip
 YAML_PARTS = st.sampled_from(
     ["a", ": ", "\n", "- ", "  ", "&a ", "*a", "<<", "[", "]", "{", "}", ", ", "!!int ", "!!python/name:os", "'", '"',

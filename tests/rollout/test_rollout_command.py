@@ -18,7 +18,7 @@ from saved_values.without_framework import saver_to
 import probe
 from probe.api.cli import main
 from probe.common.errors import MsprobeException
-from probe.rollout.sources.references import read_rows
+from probe.rollout.sources import read_rows
 
 # --- ``msprobe rollout_check``: status, text, JSON, and the files
 

@@ -24,12 +24,9 @@ from probe.api import cli
 from probe.common import files, log
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.rollout.saving import saver as saving
-from probe.rollout.saving.folders import SavedRun
-from probe.rollout.saving.rules import PROBE_SAVING, statistics
-from probe.rollout.saving.saver import Saver
-from probe.rollout.saving.writer import Writer
-from probe.rollout.table_rows import measure
-from probe.rollout.tables import Tables
+from probe.rollout.saving.folders import PROBE_SAVING, SavedRun, statistics
+from probe.rollout.saving.saver import Saver, Writer
+from probe.rollout.tables import Tables, measure
 
 # --- what is saved of a value, without a framework: nesting, names, the copy, the thread that writes, and failures
 

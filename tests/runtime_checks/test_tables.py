@@ -6,9 +6,9 @@ import csv
 from pathlib import Path
 
 from probe.calls.verdict.subject import ERROR, KernelVerdict
-from probe.runtime_checks import free_benchmark_file as findings
+from probe.runtime_checks import examination as findings
 from probe.runtime_checks import online_check
-from probe.runtime_checks.free_benchmark_file import UNSTABLE, CheckFinding, FindingsFile
+from probe.runtime_checks.examination import UNSTABLE, CheckFinding, FindingsFile
 from probe.runtime_checks.online_check import OnlineCheck, OperatorResult
 
 FORMULA = '=HYPERLINK("x")'

@@ -296,7 +296,7 @@ def test_a_failure_of_the_tool_is_logged_once(
     def fails(*args: Any, **kwargs: Any) -> Any:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("probe.runtime_checks.free_benchmark_file.FindingsFile.add", fails)
+    monkeypatch.setattr("probe.runtime_checks.examination.FindingsFile.add", fails)
     for_tan = torch.full((8,), 1.5707964)
     assert check.run("bit_noise", lambda: (torch.tan(for_tan), torch.tan(for_tan))) == []
     said = capsys.readouterr().err

@@ -21,12 +21,11 @@ from probe.api.cli import main
 from probe.common.collectives.collectives import CollectiveCall, exchanges
 from probe.common.collectives.event_graph import layers
 from probe.common.dump.naming import function_name
-from probe.common.dump.reading import flattening
+from probe.common.dump.reading import items
 from probe.common.errors import MsprobeException
-from probe.shards.part import Calls
-from probe.shards.partners import partners
-from probe.shards.split import Split, check_ranks, numbers, splits
-from probe.shards.tensors import merge_tensors
+from probe.shards.merge import merge_tensors
+from probe.shards.split import Calls, Split, check_ranks, numbers, splits
+from probe.shards.split_runs import partners
 
 ORDERS = [
     "-".join(order)
@@ -313,7 +312,7 @@ def records_of(
 def calls_of_ranks(records: list[dict[str, Any]]) -> list[list[CollectiveCall]]:
     return [
         [
-            CollectiveCall(rank, index, name, tuple(flattening.flatten(name, fields)))
+            CollectiveCall(rank, index, name, tuple(items.flatten(name, fields)))
             for index, (name, fields) in enumerate(of_rank.items())
         ]
         for rank, of_rank in enumerate(records)

@@ -445,7 +445,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "wrong argument": Case(2, lambda folder: ["-t", "tensors"], "invalid choice: 'tensors'"),
         "nothing to judge": Impossible("the keys are always there"),
         "interrupted": Case(
-            130, lambda folder: [], "interrupted.", interrupt="probe.api.commands.collecting.config.template"
+            130, lambda folder: [], "interrupted.", interrupt="probe.api.commands.config.template"
         ),
     },
     "doctor": {
@@ -456,7 +456,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "nothing to judge": Impossible("Python itself is there"),
         "interrupted": Case(
             130, lambda folder: ["--no-import"], "interrupted.",
-            interrupt="probe.api.commands.collecting.doctor.is_installed",
+            interrupt="probe.api.commands.doctor.is_installed",
         ),
     },
     "completion": {

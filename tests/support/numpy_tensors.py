@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probe.backends.shared.npy_file import npy_file
+from probe.backends.shared.tensors import npy_file
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 

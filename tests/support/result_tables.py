@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from probe.msprobe_rules.output.layout import read
-from probe.msprobe_rules.output.results import HEADINGS, ResultRow
+from probe.msprobe_rules.precheck.details import RESULT_HEADINGS as HEADINGS
+from probe.msprobe_rules.precheck.details import ResultRow
+from probe.msprobe_rules.precheck.layout import read
 
 
 def read_results(path: str) -> list[ResultRow]:

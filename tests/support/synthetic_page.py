@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from probe.graph.output.page import PageData, write_page
+from probe.graph.output import PageData, write_page
 
 STATUSES = [
     {"key": "none", "letter": "·", "name": "no data", "hint": "No values.", "colour": "none", "problem": False},

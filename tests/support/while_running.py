@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from probe.collect.describing.suspects import Suspects, is_finite
-from probe.collect.sinks.ring.judgement import Frame
-from probe.collect.sinks.ring.step_ring import StepRing
+from probe.collect.describing.values import Suspects, is_finite
+from probe.collect.sinks.ring.step_ring import Frame, StepRing
 from probe.common.callstack import CallStacks
 from probe.common.dump import journal as journals
 from probe.common.dump.json_decode import number

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from probe.api.questions.rules import MSPROBE, NAMES, OLDER, STANDARDS, VARIABLE
+from probe.api.rules import MSPROBE, NAMES, OLDER, STANDARDS, VARIABLE
 
 OUTPUT = "./output"
 """Default folder of output files, without ``-o`` or with ``-o`` alone."""

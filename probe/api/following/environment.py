@@ -31,6 +31,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 UNWATCHED_FILE = "unwatched_processes.log"
 """In the dump path: a line of JSON for each process that imported a framework and could not be watched."""
 _LARGEST = 1 << 20
+"""Bytes that are read of the file; a guess, some thousands of processes."""
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,117 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
-from probe.api.monitoring.armed_dump import ArmedDump
-from probe.api.monitoring.first_wanted import check_targets, wanted_of
-from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
-from probe.api.questions.rules import monitor_rules, writer
+from probe.api.monitoring.monitor import ArmedDump, Monitor, adapter_for, models_in
+from probe.api.rules import monitor_rules, writer
 from probe.backends.protocol import FrameworkAdapter, trends_of
-from probe.collect.sinks.trend.structure import StructureRecorder
-from probe.collect.sinks.trend.watched import Watched
+from probe.collect.sinks.trend.recorder import StructureRecorder
+from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, Watched, first_item_name
 from probe.common import log
+from probe.common.dump.nearest_names import nearest
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
-from probe.monitor.output.folders import base, run_folder
-from probe.monitor.output.keys import inner_key
-from probe.monitor.output.structure import write_stacks, write_structure
-from probe.monitor.output.tables import TableFiles, first_layout
-from probe.monitor.output.tensorboard import EventFile
 from probe.monitor.schedule import Schedule, WatchedFile
-from probe.monitor.setup.first import FirstSettings, load
+from probe.monitor.settings import FirstSettings, selected_index
+from probe.monitor.settings import load_first as load
+from probe.monitor.tables import TableFiles, base, first_layout, inner_key, run_folder, write_stacks, write_structure
+from probe.monitor.tensorboard import EventFile
+
+
+def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...]) -> Wanted:
+    """Selection that the settings describe."""
+    targets: Mapping[str, Any] = settings.targets or {}
+    names = frozenset(targets)
+
+    def is_module(path: str) -> bool:
+        return settings.all_xy or path in names
+
+    def is_parameter(name: str) -> bool:
+        if not names:
+            return True
+        # A module selects all parameters below it.
+        return name in names or any(name.startswith(f"{each}.") for each in names)
+
+    xy, l2 = settings.xy_distribution, settings.l2_targets or {}
+    communication, l2_on = settings.cc_distribution, settings.recording_l2_features
+    return Wanted(
+        ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter", "communication"), settings.ops),
+        eps=settings.eps,
+        activations=xy and not settings.backward_only,
+        activation_gradients=xy and not settings.forward_only,
+        is_module=is_module,
+        is_parameter=is_parameter,
+        is_item=None if settings.as_msprobe else _items(targets),
+        gradients=settings.wg_distribution,
+        each_micro_batch=settings.monitor_mbs_grad,
+        states=settings.mv_distribution,
+        weights=settings.param_distribution,
+        direction=settings.mg_direction,
+        update=settings.ur_distribution and not settings.as_msprobe,
+        signs=settings.grad_sign,
+        linear=_chosen(l2.get("linear_hook"), l2_on, True),
+        attention=_chosen(l2.get("attention_hook"), l2_on, False),
+        router_logits=None if settings.as_msprobe else _chosen(l2.get("moe_router_logit_hook"), l2_on, False),
+        router_weights=None if settings.as_msprobe else _chosen(l2.get("moe_router_weight_hook"), l2_on, False),
+        order=settings.sa_order,
+        communication=WantedCommunication(
+            communication.cc_codeline, communication.cc_pre_hook, communication.cc_log_only
+        )
+        if communication.enable
+        else None,
+        item_name=first_item_name,
+        as_msprobe=settings.as_msprobe,
+        main_gradients=main_grad,
+        first_of=tuple(group for group in groups if group is not None),
+    )
+
+
+def _items(targets: Mapping[str, Any]) -> Callable[[str, str, int], bool] | None:
+    """The test of a tensor by the selections of targets; ``None`` if no target has one."""
+    selected = {
+        path: {role: selected_index(text) for role, text in selection.items()}
+        for path, selection in targets.items()
+        if selection
+    }
+    if not selected:
+        return None
+
+    def is_item(path: str, role: str, index: int) -> bool:
+        roles = selected.get(path)
+        return roles is None or (role in roles and roles[role] in (None, index))
+
+    return is_item
+
+
+def _chosen(names: Sequence[str] | None, enabled: bool, empty_means_all: bool) -> Any:
+    """The test of a module's path, or of ``chunk:path``, by the names of an L2 metric."""
+    if names is None or not enabled:
+        return None
+    wanted = frozenset(names)
+    plain = frozenset(name.partition(":")[2] or name for name in names)
+
+    def is_wanted(path: str) -> bool:
+        if not wanted:
+            return empty_means_all
+        return path in wanted or path in plain or path.partition(":")[2] in plain
+
+    return is_wanted
+
+
+def check_targets(settings: FirstSettings, models: Sequence[Any], adapter: FrameworkAdapter) -> None:
+    """Say which targets are neither modules nor parameters, with the nearest names."""
+    if not settings.targets:
+        return
+    known: dict[str, None] = {}
+    for model in models:
+        known.update((path, None) for path, _ in trends_of(adapter).modules(model))
+        known.update((name, None) for name, _ in trends_of(adapter).parameters(model, frozen=True))
+    for target in settings.targets:
+        if target not in known:
+            near = nearest(target, known)
+            hint = f"; nearest names: {', '.join(near)}" if near else ""
+            log.warning(f'targets: "{target}" is neither a module nor a parameter of the model{hint}.')
+
 
 _KEPT = ("format", "alert", "ndigits", "step_count_per_record", "module_ranks", "print_struct", "stack_info", "rules")
 """Keys of a file that is read again which are those of the first reading."""
@@ -38,7 +131,7 @@ def _is_dynamic() -> bool:
 
 
 def read_settings(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
-    """The settings of a configuration file; for the arguments see `probe.monitor.setup.first.load`.
+    """The settings of a configuration file; for the arguments see `probe.monitor.settings.load`.
 
     Raises:
         MsprobeException: the file cannot be read, or a value is wrong.
@@ -238,8 +331,7 @@ class TrainerMon(Monitor):
             self._closing.append(events.close)
         if settings.alert is not None:
             # Rules need numpy, and most monitors have none.
-            from probe.monitor.alerts.actions import Alerts
-            from probe.monitor.alerts.learned import LearnedRules
+            from probe.monitor.alerts.actions import Alerts, LearnedRules
 
             rules = monitor_rules(settings.alert, self._path, settings.as_msprobe)
             keep = None

@@ -1,4 +1,4 @@
-"""Task ``grad_probe`` of `PrecisionDebugger`: the gradients of each step as a table, and their signs as files."""
+"""The gradient probe: task ``grad_probe`` of `PrecisionDebugger`, and `GradComparator` for its files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from probe.api.monitoring.monitor import Monitor, adapter_for
-from probe.api.monitoring.watch import TrainingWatch
+from probe.api.monitoring.monitor import Monitor, TrainingWatch, adapter_for
 from probe.backends.protocol import trends_of
-from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
-from probe.collect.sinks.trend.watched import Watched
+from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures, Watched
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
-from probe.monitor.gradients.files import GradientFiles, ops_of
+from probe.monitor.gradients import GradientFiles, RankSimilarity, compare_runs, lines_of, ops_of, write_results
 
 
 class GradientProbe(Monitor):
@@ -131,3 +129,27 @@ def wanted_of(config: Config) -> Wanted:
         is_parameter=lambda name: not names or name in names,
         signatures=signatures,
     )
+
+
+class GradComparator:
+    """Compares what task ``grad_probe`` wrote of two runs with ``grad_level`` ``L1`` or ``L2``."""
+
+    @staticmethod
+    def compare_distributed(dump_path1: str, dump_path2: str, output_path: str) -> list[RankSimilarity]:
+        """Write the similarity of the gradients of each parameter and step, and a picture of each parameter.
+
+        Args:
+            dump_path1, dump_path2: The ``dump_path`` of each run.
+            output_path: The folder for the results, made if it is missing; with ``rank<R>`` if there are several ranks.
+
+        Returns:
+            The similarities of each rank.
+
+        Raises:
+            MsprobeException: a path is no folder of the task, or the runs have nothing in common.
+        """
+        found = compare_runs(dump_path1, dump_path2)
+        write_results(output_path, found)
+        for line in lines_of(found):
+            log.info(line)
+        return found

@@ -6,21 +6,22 @@ import atexit
 import contextlib
 import importlib
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 from probe.backends import loader
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, training_of
 from probe.collect.sinks.trend.recorder import TrendRecorder
-from probe.collect.sinks.trend.wanted import Wanted
-from probe.collect.sinks.trend.watched import Watched
-from probe.common import log
+from probe.collect.sinks.trend.wanted import Chunk, Wanted, Watched
+from probe.common import clock, log
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.files import make_folder
+from probe.common.interfaces import Handle
 from probe.common.log import ErrorLog
 from probe.common.report.trends import TrendStep
-from probe.monitor.output.tables import TableFiles
+from probe.monitor.tables import TableFiles
 
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
 
@@ -161,3 +162,156 @@ def models_in(model: Any, adapter: FrameworkAdapter, call: str) -> list[Any]:
     if not models:
         raise MsprobeException(f"{call}: model is an empty list; allowed: a module or a list of modules.")
     return models
+
+
+_LOOK_SECONDS = 1.0
+"""Between two looks for a request."""
+
+
+class ArmedDump:
+    """Starts a `PrecisionDebugger` before a step, and stops it after the step.
+
+    A program with a debugger of its own is left alone: the steps that it dumps are counted by the program.
+
+    Args:
+        folder: The folder of this rank; a dump is written to ``dump_step<N>`` in it.
+        backend: The name of the framework, as of `TrainerMon`.
+        chunk: The model that is dumped.
+    """
+
+    def __init__(self, folder: str, backend: str, chunk: Chunk) -> None:
+        self._folder, self._backend, self._chunk = folder, backend, chunk
+        self._debugger: Any = None
+        self._is_armed = False
+        self._looked = clock.monotonic()
+
+    def arm(self, step: int) -> None:
+        """Dump the step that begins next, after step `step`."""
+        self._is_armed = True
+
+    def begin(self, step: int) -> None:
+        """Step `step` begins: end the dump of the one before, and begin one if it is asked for."""
+        self.close()
+        if self._is_armed or self._is_requested():
+            self._is_armed = False
+            try:
+                self._dump(step)
+            except Exception as error:
+                log.warning(f"monitor: step {step} could not be dumped: {failure_text(error)}; the training goes on.")
+
+    def close(self) -> None:
+        """End the dump that goes on, if there is one."""
+        debugger, self._debugger = self._debugger, None
+        if debugger is None:
+            return
+        try:
+            debugger.stop()
+            debugger.step()
+            debugger.reset()
+        except Exception as error:
+            log.warning(f"monitor: the dump could not be ended: {failure_text(error)}; the training goes on.")
+
+    def _dump(self, step: int) -> None:
+        kind = names_for(self._backend).PrecisionDebugger
+        if kind.exists():
+            log.warning(f"monitor: step {step} is not dumped, since the program has a PrecisionDebugger of its own.")
+            return
+        path = os.path.join(self._folder, f"dump_step{step}")
+        debugger = kind(dump_path=path, level="mix")
+        debugger.start(self._chunk.model)
+        self._debugger = debugger
+        log.info(f"monitor: step {step} is dumped to {path}.")
+
+    def _is_requested(self) -> bool:
+        now = clock.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return False
+        self._looked = now
+        from probe.monitor.schedule import take_request
+
+        return take_request(self._folder)
+
+
+class TrainingWatch:
+    """Implements `probe.backends.protocol.TrainingListener` until a model is trained.
+
+    Args:
+        backend: The framework.
+        begin: Makes what monitors a model that an optimizer updates; ``None`` if the script does so itself.
+        model: The model; ``None`` for the first one of the program that is trained.
+        caller: The name of what monitors, for messages.
+    """
+
+    def __init__(
+        self, backend: str, begin: Callable[[str, Any, Any], Any], model: Any = None, caller: str = "msprobe run"
+    ) -> None:
+        self._backend, self._begin, self._caller = backend, begin, caller
+        self._training = training_of(loader.load(backend))
+        self.monitor: Any = None
+        self.is_left = False
+        """True if the script has a monitor of its own."""
+        self._why = ""
+        self._forwards = 0
+        self._given = None if model is None else weakref.ref(model)
+        self._name = "" if model is None else type(model).__name__
+        """The class of the model."""
+        self._handle: Handle | None = self._training.attach_training(self)
+
+    def remove(self) -> None:
+        """Watch no longer."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    def why_nothing(self) -> str:
+        """The reason why no step was monitored."""
+        if self._why:
+            return self._why
+        if self.monitor is not None:
+            return "no step was wanted, or the optimizer made none."
+        if self._name:
+            return f"no optimizer updates {self._name}; a step is one of an optimizer."
+        return f"{self._forwards} calls of models were seen, and none of them recorded gradients."
+
+    def enter_forward(self, module: Any, recording: bool) -> None:
+        """Begin with the first forward of a model that an optimizer updates."""
+        self._forwards += 1
+        if self._handle is None or not recording or not self._training.has_parameters(module):
+            return
+        try:
+            self._try(module)
+        except Exception as error:
+            self._why = str(error) if isinstance(error, MsprobeException) else failure_text(error)
+            log.error(f"{self._caller} monitors nothing ({self._why}); the program goes on.")
+            self.remove()
+
+    def _try(self, module: Any) -> None:
+        # What `module` is the whole of, even if the program calls a part of it.
+        model = self._training.outermost(module) if self._given is None else self._given()
+        if model is None:
+            return
+        self._name = type(model).__name__
+        trained = self._training.trainable(model)
+        optimizers = [each for each in self._training.optimizers() if trained & self._training.parameters(each)]
+        if not optimizers:
+            return
+        # The one with most of its parameters; each of its steps is one of the training.
+        optimizer = max(optimizers, key=lambda each: len(trained & self._training.parameters(each)))
+        if len(optimizers) > 1:
+            kind = type(optimizer).__name__
+            log.warning(f"{len(optimizers)} optimizers update the model; the steps of {kind} are counted.")
+        self.monitor = self._begin(self._backend, model, optimizer)
+        self.is_left = self.monitor is None
+        self.remove()
+
+    def leave_forward(self) -> None: ...
+
+    def enter_backward(self, mark: Callable[[Any], object]) -> None: ...
+
+    def leave_backward(self, mark: Callable[[Any], object] | None) -> None: ...
+
+    def return_gradients(self, *kept: object) -> None: ...
+
+    def new_optimizer(self) -> None: ...
+
+    def leave_optimizer(self, optimizer: Any) -> None: ...

@@ -8,19 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from probe.api.import_watch import ImportWatch
 from probe.api.monitoring.first import TrainerMon, read_settings
-from probe.api.monitoring.monitor import Monitor, names_for
-from probe.api.monitoring.watch import TrainingWatch
+from probe.api.monitoring.monitor import Monitor, TrainingWatch, names_for
+from probe.api.script import ImportWatch
 from probe.backends import loader
 from probe.backends.protocol import trends_of
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE, load_config
-from probe.common.config.json_file import read_object
 from probe.common.config.record_filter import module_pattern
+from probe.common.data_files import read_object
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.errors import MsprobeException, failure_text
-from probe.monitor.output.folders import VARIABLE, base
+from probe.monitor.tables import VARIABLE, base
 
 if TYPE_CHECKING:
     from probe.api.monitoring.grad_probe import GradientProbe

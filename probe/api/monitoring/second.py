@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
-from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, second_item_name
-from probe.collect.sinks.trend.watched import Watched
+from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, Watched, second_item_name
 from probe.common import log
 from probe.common.errors import MsprobeException
-from probe.monitor.output.tables import TableFiles, second_layout
 from probe.monitor.schedule import Schedule
-from probe.monitor.setup.second import FRAMEWORKS, MONITORS, SecondSettings, load
+from probe.monitor.settings import FRAMEWORKS, MONITORS, SecondSettings
+from probe.monitor.settings import load_second as load
+from probe.monitor.tables import TableFiles, second_layout
 
 
 class TrainerMonitorV2(Monitor):

@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from probe.backends.mindspore import internals
+from probe.backends.mindspore import randomness as seeding
 from probe.backends.mindspore import settings as framework_settings
+from probe.backends.mindspore.describe import MindSporeTensors
 from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.mindspore.hooks.group import MindSporeHooks
-from probe.backends.mindspore.randomness import seeding
-from probe.backends.mindspore.randomness.random_calls import rank
-from probe.backends.mindspore.tensors.describe import MindSporeTensors
+from probe.backends.mindspore.randomness import rank
 from probe.backends.protocol import (
     Execution,
     FrameworkAdapter,

@@ -7,12 +7,14 @@ before it is handed on, outside of all guards.
 
 from __future__ import annotations
 
+import inspect
 import threading
+from collections.abc import Sequence
 from typing import Any, Callable
 
-from mindspore import Tensor
+from mindspore import Tensor, ops
 
-from probe.backends.mindspore.internals import wait_pipeline
+from probe.backends.mindspore.internals import executor, wait_pipeline
 from probe.common.containers import found_in
 from probe.common.interfaces import Listener, Logs
 
@@ -74,3 +76,30 @@ def wait_for_all(listener: Listener, about: Any, value: Any) -> None:
 def _tensors_in(value: Any) -> list[Tensor]:
     # Nothing is gained by what an attribute of a dataclass of the user's own might compute, or raise.
     return list(found_in(value, Tensor, in_fields=False))
+
+
+_gradients = ops.GradOperation(get_all=True, sens_param=True)
+# Neither weights nor positions are chosen; newer releases are also told that no output is left out.
+_ALL_INPUTS = (None, None, False) if "has_aux" in inspect.signature(executor.grad).parameters else (None, None)
+
+
+def forward(function: Callable[..., tuple[Any, ...]], inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Call `function` and keep what `backward` needs, in a program that records no gradients too."""
+    enabled = executor.enable_grad()
+    executor.set_enable_grad(True)
+    try:
+        executor.set_grad_flag(True)
+        executor.new_graph(function, *inputs)
+        outputs = function(*inputs)
+        executor.end_graph(function, outputs, *inputs)
+    finally:
+        executor.set_enable_grad(enabled)
+    return outputs
+
+
+def backward(
+    function: Callable[..., tuple[Any, ...]], inputs: Sequence[Any], of_outputs: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The gradients of all `inputs` of a function that `forward` was called with, from those of its outputs."""
+    gradients: tuple[Any, ...] = executor.grad(function, _gradients, *_ALL_INPUTS, *inputs, of_outputs)
+    return gradients

@@ -14,7 +14,7 @@ from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 from probe.backends.mindspore import internals
 from probe.backends.mindspore.guards import is_unobserved, unobserved, wait_for
 from probe.backends.mindspore.hooks.module_hooks import CELLS
-from probe.backends.mindspore.tensors.dtypes import plain_name
+from probe.backends.mindspore.statistics import plain_name
 from probe.backends.protocol import (
     AfterUpdate,
     AroundScaled,
@@ -23,10 +23,17 @@ from probe.backends.protocol import (
     OptimizedParameter,
 )
 from probe.backends.shared.patching import Attributes
-from probe.backends.shared.randomness.recorder import existing_calls
-from probe.backends.shared.settings.modules import SettingsForm, described_modules
-from probe.backends.shared.settings.optimizers import torch_parameters
-from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, plain_items, torch_groups
+from probe.backends.shared.randomness import existing_calls
+from probe.backends.shared.settings import (
+    SettingsForm,
+    described_modules,
+    dtype_counts,
+    module_options,
+    plain,
+    plain_items,
+    torch_groups,
+    torch_parameters,
+)
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.environment.gathered import FrameworkFacts
 from probe.common.interfaces import Handle, RandomCall

@@ -10,15 +10,16 @@ import numpy as np
 from mindspore import ParameterTuple, Tensor, nn
 from mindspore.experimental.optim import Optimizer
 
-from probe.backends.mindspore.autograd.graph import tensors_in
+from probe.backends.mindspore.gradient_graph import tensors_in
 from probe.backends.mindspore.guards import guarded, unobserved
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
-from probe.backends.mindspore.tensors.statistics import to_array
+from probe.backends.mindspore.statistics import to_array
 from probe.backends.protocol import Measured, Measurer, Signature
 from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm
+from probe.backends.shared import trends
+from probe.backends.shared import trends as signs
 from probe.backends.shared.patching import Handles
-from probe.backends.shared.trends import arrays, signs
 from probe.common import log
 from probe.common.interfaces import Handle, Logs
 
@@ -36,7 +37,7 @@ class ArrayMeasurer:
 
     def measure(self, tensor: Any) -> Measured | None:
         array = unobserved(to_array, tensor)
-        values = arrays.statistics(self._ops, array, self._eps, self._exact)
+        values = trends.statistics(self._ops, array, self._eps, self._exact)
         exact = array.dtype.kind in "biu"
         return Measured(values, self._shape(tensor), str(tensor.dtype), array.size, exact)
 
@@ -62,7 +63,7 @@ class ArrayMeasurer:
         return self.number(float((1 + product.mean()) / 2))
 
     def number(self, value: float) -> Measured:
-        return Measured([arrays.of_number(op, value) for op in self._ops], "()", "Float32", 1)
+        return Measured([trends.of_number(op, value) for op in self._ops], "()", "Float32", 1)
 
     def collect(self) -> Callable[[], None] | None:
         return None

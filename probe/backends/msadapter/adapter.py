@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from probe.backends.mindspore import internals
+from probe.backends.mindspore.describe import MindSporeTensors, describe_value
 from probe.backends.mindspore.hooks.group import MindSporeHooks, Seen
-from probe.backends.mindspore.tensors.describe import MindSporeTensors, describe_value
-from probe.backends.msadapter import api_list, seeding, training_hooks
+from probe.backends.msadapter import hooks
+from probe.backends.msadapter import randomness as seeding
 from probe.backends.msadapter import settings as framework_settings
-from probe.backends.msadapter.module_hooks import MODULES
-from probe.backends.msadapter.random_calls import rank
-from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.msadapter.hooks import MODULES, torch_module
+from probe.backends.msadapter.randomness import rank
 from probe.backends.protocol import (
     Execution,
     FrameworkAdapter,
@@ -28,7 +28,7 @@ from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Entry
 
-_SEEN = Seen(MODULES, api_list.watched, api_list.risk_class, api_list.async_work_types)
+_SEEN = Seen(MODULES, hooks.watched, hooks.risk_class, hooks.async_work_types)
 
 
 class MSAdapterAdapter:
@@ -38,7 +38,7 @@ class MSAdapterAdapter:
     absent = internals.absent_text()
     rank = staticmethod(rank)
     randomness: Randomness = seeding
-    training: Training | None = training_hooks
+    training: Training | None = hooks
     settings: Settings | None = framework_settings
     # Gradients are MindSpore's.
     replaying: Replaying | None = None

@@ -20,7 +20,7 @@ from probe.backends.mindspore.execution.group import (
 )
 from probe.backends.msadapter import script as words
 from probe.backends.msadapter.functions import function, plain_value, reference_function
-from probe.backends.msadapter.seeding import random_states, seed_draws, set_random_states
+from probe.backends.msadapter.randomness import random_states, seed_draws, set_random_states
 from probe.backends.protocol import Compilation, ScriptWords
 
 __all__ = [

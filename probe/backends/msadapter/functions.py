@@ -7,10 +7,10 @@ import types
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from probe.backends.mindspore.execution import functions, in_float64, values
-from probe.backends.mindspore.tensors import dtypes
-from probe.backends.msadapter import api_list
-from probe.backends.msadapter.torch_modules import proxy_of, torch_module
+from probe.backends.mindspore import statistics
+from probe.backends.mindspore.execution import in_float64, values
+from probe.backends.msadapter import hooks
+from probe.backends.msadapter.hooks import proxy_of, torch_module
 from probe.backends.protocol import UnknownValue
 from probe.backends.shared.api_list import Places, places
 
@@ -19,7 +19,7 @@ _LEFT_OUT = frozenset(("distributed", "npu"))
 
 def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Callable[..., Any] | None:
     """The function that ``Prefix.api`` calls now; ``None`` for a name that mindtorch does not have."""
-    return functions.held_at(_places(), base, called)
+    return values.held_at(_places(), base, called)
 
 
 def place(base: str, called: str = "") -> tuple[Any, str] | None:
@@ -30,7 +30,7 @@ def place(base: str, called: str = "") -> tuple[Any, str] | None:
 @functools.cache
 def _places() -> Places:
     # What a proxy holds itself hides what the module behind it has, and is what a program calls.
-    found = places(api_list.watched(), _LEFT_OUT)
+    found = places(hooks.watched(), _LEFT_OUT)
     return {names: (_asked(owner), api) for names, (owner, api) in found.items()}
 
 
@@ -62,7 +62,7 @@ def _size(lengths: Any) -> Any:
 
 def _dtype(text: Any) -> Any:
     """A dtype of torch is MindSpore's own."""
-    return dtypes.plain_dtype(text.rpartition(".")[2]) if isinstance(text, str) else None
+    return statistics.plain_dtype(text.rpartition(".")[2]) if isinstance(text, str) else None
 
 
 def _memory_format(name: Any) -> Any:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from probe.backends.mindspore import statistics
 from probe.backends.mindspore.execution import script as of_mindspore
 from probe.backends.mindspore.execution.script import SUFFIX, content, inline, loaded
-from probe.backends.mindspore.tensors import dtypes
 from probe.backends.msadapter import functions
-from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.msadapter.hooks import torch_module
 from probe.backends.protocol import ScriptParts
 
 __all__ = ["SUFFIX", "content", "inline", "loaded", "plain", "script", "spelled"]
@@ -41,7 +41,7 @@ def plain(entry: Mapping[str, Any]) -> str:
     kind, root = entry.get("type"), torch_module().__name__
     value = functions.plain_value(entry, "cpu")
     if kind in ("torch.dtype", "mindspore.dtype"):
-        return f"kind(mindspore.{dtypes.plain_name(value)})"
+        return f"kind(mindspore.{statistics.plain_name(value)})"
     return f'{root}.device("cpu")' if kind == "torch.device" else f"{root}.{str(value).rpartition('torch.')[2]}"
 
 

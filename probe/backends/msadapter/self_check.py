@@ -6,7 +6,7 @@ from typing import Any
 
 import mindspore as ms
 
-from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.msadapter.hooks import torch_module
 
 EXPECTED = {
     "Module.0.Linear.forward.0.output.0": 11.5,

@@ -8,15 +8,22 @@ from typing import Any, Callable
 
 from probe.backends.mindspore import settings as of_mindspore
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.tensors.dtypes import plain_name
-from probe.backends.msadapter.module_hooks import MODULES
-from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.mindspore.statistics import plain_name
+from probe.backends.msadapter.hooks import MODULES, torch_module
 from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, DescribedModule
 from probe.backends.shared.patching import Handles
-from probe.backends.shared.randomness.recorder import existing_calls
-from probe.backends.shared.settings.modules import SettingsForm, described_modules
-from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
-from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.backends.shared.randomness import existing_calls
+from probe.backends.shared.settings import (
+    SettingsForm,
+    after_step,
+    around_scaled,
+    before_step,
+    described_modules,
+    dtype_counts,
+    module_options,
+    plain,
+    torch_groups,
+)
 from probe.backends.shared.training import attach_calls
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.environment.gathered import FrameworkFacts

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from probe.backends.mindspore.guards import guarded
 from probe.backends.mindspore.trends import MindSporeTrends
-from probe.backends.msadapter.module_hooks import MODULES
+from probe.backends.msadapter.hooks import MODULES
 from probe.backends.shared.patching import Handles
 from probe.common.interfaces import Handle, Logs
 

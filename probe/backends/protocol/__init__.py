@@ -12,22 +12,31 @@ from typing import TypeVar
 
 from typing_extensions import Protocol
 
-from probe.backends.protocol.compiling import Compilation
-from probe.backends.protocol.execution import Evaluated, Execution, OperatorListener, UnknownValue
-from probe.backends.protocol.hooks import HeldTensor, Hooks, ModuleHandles
-from probe.backends.protocol.randomness import Randomness
-from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
-from probe.backends.protocol.scripts import ScriptParts, ScriptWords
-from probe.backends.protocol.settings import (
+from probe.backends.protocol.core import HeldTensor, Hooks, ModuleHandles, Randomness, Tensors
+from probe.backends.protocol.execution import (
+    Compilation,
+    Evaluated,
+    Execution,
+    OperatorListener,
+    ScriptParts,
+    ScriptWords,
+    UnknownValue,
+)
+from probe.backends.protocol.training import (
     AfterUpdate,
     AroundScaled,
     BeforeUpdate,
     DescribedModule,
+    KeptStep,
     OptimizedParameter,
+    ReplayError,
+    Replaying,
+    ScaledUpdate,
     Settings,
+    StepKeeper,
+    Training,
+    TrainingListener,
 )
-from probe.backends.protocol.tensors import Tensors
-from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
 from probe.backends.protocol.trends import (
     OPS,
     CommunicationListener,

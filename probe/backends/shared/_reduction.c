@@ -1,4 +1,4 @@
-/* `probe.backends.shared.reduction.reduce`. */
+/* `probe.backends.shared.tensors.reduce`. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 import yaml
 
-from probe.common.collectives.functions import IN_PLACE, CollectiveFunction
+from probe.common.collectives.calls import IN_PLACE, CollectiveFunction
 from probe.common.interfaces import ApiName
 
 _RISK_LEVELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "risk_levels.yaml")

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any, Callable
 
-from probe.backends.protocol import TrainingListener
-from probe.backends.shared.patching import CodeSwap, Handles, Record, plain_swap, remove_all
+from probe.backends.protocol import ScaledUpdate, TrainingListener
+from probe.backends.shared.patching import CodeSwap, Handles, Record, argument, plain_swap, remove_all
+from probe.common import log
 from probe.common.interfaces import Handle
 
 MakeSwap = Callable[[FunctionType, Record], CodeSwap]
@@ -136,3 +137,31 @@ class OptimizerSteps:
                 ours.remove()
         remove_all(list(self._watched.values()))
         self._watched.clear()
+
+
+Note = Callable[[ScaledUpdate], None]
+
+
+def tell_of(note: Note, of_call: Callable[[], ScaledUpdate | None]) -> None:
+    """Tell `note` what `of_call` finds out of a scaler, if that can be found out."""
+    try:
+        update = of_call()
+        if update is not None:
+            note(update)
+    except Exception as error:
+        # A scaler of another kind: what it skips is reported like any other overflow.
+        log.warning(
+            f"the steps of a gradient scaler cannot be observed ({error}); a step that it skips is reported like any "
+            "other overflow.",
+            once="scaler",
+        )
+
+
+def of_step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScaledUpdate | None:
+    """The update that a scaler's `step` made when called with these arguments; ``None`` if it scales nothing."""
+    scaler, optimizer = argument(0, "self", args, kwargs), argument(1, "optimizer", args, kwargs)
+    if not scaler.is_enabled():
+        return None
+    # Its own numbers, one for each device: `update` makes room for new ones and leaves these as they are.
+    found = list(scaler._per_optimizer_states[id(optimizer)].get("found_inf_per_device", {}).values())
+    return ScaledUpdate(lambda: any(float(each) for each in found), lambda: float(scaler.get_scale()))

@@ -17,11 +17,11 @@ from probe.backends.protocol import (
     Trends,
 )
 from probe.backends.torch import internals
+from probe.backends.torch import randomness as seeding
 from probe.backends.torch import settings as framework_settings
 from probe.backends.torch.hooks import training_hooks
 from probe.backends.torch.hooks.group import TorchHooks
-from probe.backends.torch.randomness import seeding
-from probe.backends.torch.randomness.random_calls import rank
+from probe.backends.torch.randomness import rank
 from probe.backends.torch.tensors.describe import TorchTensors
 from probe.common.dump.frameworks import FRAMEWORKS
 
@@ -56,7 +56,7 @@ class TorchAdapter:
 
     @cached_property
     def replaying(self) -> Replaying | None:
-        from probe.backends.torch.replay.step_keeper import TorchStepKeeper
+        from probe.backends.torch.step_keeper import TorchStepKeeper
 
         return TorchStepKeeper
 

@@ -12,16 +12,24 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, DescribedModule
 from probe.backends.shared.patching import Handles
-from probe.backends.shared.randomness.recorder import existing_calls
-from probe.backends.shared.settings.modules import SettingsForm, described_modules
-from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
-from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.backends.shared.randomness import existing_calls
+from probe.backends.shared.settings import (
+    SettingsForm,
+    after_step,
+    around_scaled,
+    before_step,
+    described_modules,
+    dtype_counts,
+    module_options,
+    plain,
+    torch_groups,
+)
 from probe.backends.shared.training import OutermostCalls
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, passed_over, unobserved
+from probe.backends.torch.hooks.compilers import readable_swap
 from probe.backends.torch.hooks.module_hooks import SHAPE
-from probe.backends.torch.hooks.scalers import scaler_step
-from probe.backends.torch.hooks.torch_compile import readable_swap
+from probe.backends.torch.hooks.training_hooks import scaler_step
 from probe.backends.torch.originals import own
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.environment.gathered import FrameworkFacts

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probe.calls.verdict import bounds, dropout, fits, interpretation, ties, tolerance
+from probe.calls.verdict import bounds, dropout, interpretation, tolerance
 from probe.calls.verdict.bounds import Bound
 from probe.calls.verdict.subject import (
     ERROR,
@@ -30,6 +30,46 @@ from probe.common.numerics.rounding import rounded_to, spacing
 from probe.common.operations.function import EXACT as EXACT_ROUNDING
 from probe.common.operations.function import ROUNDED_ONCE
 
+
+def are_ties(subject: Subject) -> bool:
+    """True if the result and the reference are places of the same values of the first input."""
+    rule = bounds.place_rule(subject.base)
+    if rule is None or not subject.inputs or subject.result.dtype.kind not in "iu":
+        return False
+    argument, default, distinct = rule
+    dim = subject.settings.get("dim", subject.settings.get("axis", subject.settings.get(str(argument))))
+    dim = default if dim is None else dim
+    values = subject.inputs[0]
+    result, reference = subject.result, np.asarray(subject.reference)
+    if dim is None:
+        values, result, reference, dim = values.ravel(), result.ravel(), reference.ravel(), 0
+    if not isinstance(dim, int) or not -max(values.ndim, 1) <= dim < max(values.ndim, 1):
+        return False
+    if not values.ndim:
+        return False
+    dim %= values.ndim
+    if result.ndim == values.ndim - 1:
+        result, reference = np.expand_dims(result, dim), np.expand_dims(reference, dim)
+    others = [size for axis, size in enumerate(values.shape) if axis != dim]
+    if [size for axis, size in enumerate(result.shape) if axis != dim] != others or result.ndim != values.ndim:
+        return False
+    if not _are_within(result, values.shape[dim]):
+        return False
+    if distinct and _repeats(result, dim):
+        return False
+    pointed, meant = (np.take_along_axis(values, index.astype(np.int64), dim) for index in (result, reference))
+    return bool(np.array_equal(pointed, meant, equal_nan=values.dtype.kind in "fc"))
+
+
+def _are_within(places: Array, size: int) -> bool:
+    return bool(((places >= 0) & (places < size)).all())
+
+
+def _repeats(places: Array, dim: int) -> bool:
+    """True if a place occurs twice along the dimension."""
+    return bool((np.diff(np.sort(places, dim), axis=dim) == 0).any())
+
+
 PART = 1 << 14
 """Elements that are judged at a time: what is made on the way stays in the cache. Measured: 7 ns an element."""
 MOST_SUSPECT = 10.0
@@ -38,6 +78,7 @@ BIAS_OF_KNOWN = 1 / 16
 """From this part of the tolerance on a factor that all elements have in common is reported, where all that rounds is
 known; it is a quarter of a unit roundoff."""
 BIAS_OF_OTHERS = 0.15
+"""See `LEAST_FACTOR_OF_OTHERS`, which stands with it; a guess."""
 LEAST_FACTOR_OF_OTHERS = 2.5
 """Elsewhere it is this part of the tolerance, and this many unit roundoffs: a constant that is rounded inside, or a
 number that a whole row is divided by, makes a factor of one."""
@@ -107,7 +148,7 @@ def _judge_integers(subject: Subject) -> KernelVerdict:
     differs = np.asarray(result != reference)
     if not differs.any():
         return KernelVerdict(EXACT, "equal", "exact", 0.0, 0.0, share_over=0.0)
-    if ties.are_ties(subject):
+    if are_ties(subject):
         return KernelVerdict(EXACT, "other places of equal values", "exact", 0.0, 0.0, share_over=0.0)
     first = np.unravel_index(int(differs.argmax()), differs.shape)
     count = int(np.count_nonzero(differs))
@@ -218,7 +259,7 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
     if not words:
         return verdict
     _, _, errors = _differences(results, references, of)
-    fitting = fits.accumulated(subject, references, np.abs(errors), bound, of, unit)
+    fitting = interpretation.accumulated(subject, references, np.abs(errors), bound, of, unit)
     return replace(verdict, status=SUSPECT, interpretation=words, fits=fitting)
 
 
@@ -260,9 +301,9 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
         status = _status_of_factor(_common_factor(subject, bound, of, unit, beyond), unit)
         verdict = replace(verdict, status=status)
     words, explains = interpretation.of_numbers(subject, result, reference, distance, allowed, of)
-    fitting = fits.stored_or_rounded(subject, result, reference, distance, allowed, of, unit)
+    fitting = interpretation.stored_or_rounded(subject, result, reference, distance, allowed, of, unit)
     if fitting is None and not explains:
-        fitting = fits.accumulated(subject, reference, distance, bound, of, unit)
+        fitting = interpretation.accumulated(subject, reference, distance, bound, of, unit)
     return replace(verdict, fits=fitting, interpretation=words)
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.pairing.pairs import Reading
-from probe.checkpoint.stored.tensors import Slice, Tensor, Transposed
+from probe.checkpoint.report import Checkpoint
+from probe.checkpoint.stored import Slice, Tensor, Transposed
 
 Ranges = list[tuple[int, int, int]]
 Orders = Iterable[tuple[str, str, Ranges]]
@@ -16,6 +16,7 @@ Orders = Iterable[tuple[str, str, Ranges]]
 _HEAD_SIZES = (128, 64, 256, 96, 80, 32, 16, 8, 4)
 """Rows of a head in models that are in use, and in small ones for tests."""
 _MOST_GROUPS = 512
+"""Groups of heads that are tried; a guess beyond any known model."""
 SWAPPED, INTERLEAVED = "up before gate", "rows of gate and up interleaved"
 _META = re.compile(r"layers\.\d+\.attention\.w[qk]\.weight$")
 _TRANSFORMERS = re.compile(r"model\.layers\.\d+\.self_attn\.[qk]_proj\.weight$")

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from probe.checkpoint.names.scheme import layer_of
 from probe.checkpoint.pairing.layouts import INTERLEAVED
-from probe.checkpoint.pairing.pairs import Pair, Reading
-from probe.checkpoint.pairing.sampling import apart, sample
+from probe.checkpoint.pairing.pairs import Pair, Reading, apart, sample
+from probe.checkpoint.scheme import layer_of
 
 _FAR = 0.5
 """A reading whose sample differs by half of its length is of other values; two independent ones differ by 1.4 times."""

@@ -11,18 +11,18 @@ import os
 import re
 from typing import Any
 
-from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.readers import pickles, sections
 from probe.checkpoint.readers.pickles import Inert, Name
 from probe.checkpoint.readers.torch_files import read_archive, read_torch
-from probe.checkpoint.stored.files import File
-from probe.checkpoint.stored.tensors import Array, Regions, Reshaped, Shape, Tensor, element
+from probe.checkpoint.report import Checkpoint
+from probe.checkpoint.stored import Array, File, Regions, Reshaped, Shape, Tensor, element
 from probe.common.errors import DumpFormatError
-from probe.common.numerics.decoding import word_type
 from probe.common.numerics.formats import plain_name
+from probe.common.numerics.rounding import word_type
 
 METADATA = ".metadata"
 _LARGEST = 1 << 30
+"""Bytes of the metadata that are read; a guess: 10^5 parameters on 10^3 ranks take less."""
 _LAYERS = re.compile(r"^(.*(?:decoder|encoder)\.layers\.)(?!\d)(.+)$")
 _EXPERTS = re.compile(r"^(.*mlp\.experts\.)experts\.(.+)$")
 _OPTIMIZER = ("optim", "opt.")

@@ -7,16 +7,17 @@ import os
 import re
 from typing import Any
 
-from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.readers import sections
 from probe.checkpoint.readers.torch_files import read_torch
-from probe.checkpoint.stored.tensors import Segments, Slice, Tensor
+from probe.checkpoint.report import Checkpoint
+from probe.checkpoint.stored import Segments, Slice, Tensor
 from probe.common.errors import DumpFormatError
 
 LATEST = "latest"
 _MODEL = re.compile(r"^(?:zero_pp_rank_(?P<dp>\d+)_)?mp_rank_(?P<mp>\d+)_model_states\.pt$")
 _OPTIMIZER = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(?P<dp>\d+)_mp_rank_(?P<mp>\d+)_optim_states\.pt$")
 _STAGE_3 = 3
+"""The stage of ZeRO from which on parameters are split, too, by the documentation of DeepSpeed."""
 
 
 def is_deepspeed(folder: str) -> bool:

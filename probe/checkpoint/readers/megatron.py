@@ -6,12 +6,12 @@ import os
 import re
 from typing import Any
 
-from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.readers import sections
 from probe.checkpoint.readers.pickles import Inert
 from probe.checkpoint.readers.ranks import Part, merge
 from probe.checkpoint.readers.torch_files import read_torch
-from probe.checkpoint.stored.tensors import Tensor
+from probe.checkpoint.report import Checkpoint
+from probe.checkpoint.stored import Tensor
 from probe.common.errors import DumpFormatError
 
 LATEST = "latest_checkpointed_iteration.txt"

@@ -10,18 +10,18 @@ import math
 import zlib
 from collections.abc import Iterator
 
-from probe.checkpoint.content import Checkpoint
-from probe.checkpoint.stored.files import File
-from probe.checkpoint.stored.tensors import Segments, Stored, Tensor
+from probe.checkpoint.report import Checkpoint
+from probe.checkpoint.stored import File, Segments, Stored, Tensor
 from probe.common.errors import DumpFormatError
-from probe.common.numerics.decoding import word_type
 from probe.common.numerics.formats import plain_name
+from probe.common.numerics.rounding import word_type
 
 _CHECKSUM = b"crc_num"
 _CHECKSUM_SIZE = len(_CHECKSUM) + 10
 _LONGEST_NUMBER = 10
 """Bytes of a number of 64 bits."""
 _WINDOW = 1 << 12
+"""Bytes that are read at once while messages are looked through: a page of memory."""
 _OPTIMIZER = (
     "moment1.", "moment2.", "moments.", "adam_m.", "adam_v.", "exp_avg.", "exp_avg_sq.", "accum.", "accumulation.",
     "learning_rate", "global_step", "beta1_power", "beta2_power", "scale_sense", "current_iterator_step",

@@ -3,24 +3,104 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
-from probe.checkpoint.content import Checkpoint
-from probe.checkpoint.options import CheckpointOptions
+import numpy as np
+
 from probe.checkpoint.readers import deepspeed, megatron, sections
 from probe.checkpoint.readers.dcp import METADATA, read_dcp
 from probe.checkpoint.readers.mindspore import check_sum, read_ckpt
-from probe.checkpoint.readers.npz import read_npz
 from probe.checkpoint.readers.pickles import Inert
-from probe.checkpoint.readers.safetensors import read_safetensors
-from probe.checkpoint.readers.split_files import rank_of, read_ranks
+from probe.checkpoint.readers.ranks import rank_of, read_ranks
 from probe.checkpoint.readers.torch_files import read_torch
-from probe.checkpoint.stored.files import File
+from probe.checkpoint.report import Checkpoint, CheckpointOptions
+from probe.checkpoint.stored import Array, File, Stored, Tensor
 from probe.common import files
+from probe.common.dump.reading.safetensors_header import read_header
+from probe.common.dump.reading.tensor_reading import extent
 from probe.common.errors import DumpFormatError, FileCheckException
+from probe.common.numerics.rounding import word_type
+
+
+class _Packed(Tensor):
+    """An array that is compressed, read as a whole while it is compared."""
+
+    def __init__(self, path: str, entry: str, dtype: str, shape: tuple[int, ...]) -> None:
+        super().__init__(dtype, shape)
+        self._path, self._entry = path, entry
+        self._held: Array | None = None
+
+    def rows(self, start: int, stop: int) -> Array:
+        if self._held is None:
+            reading = files.open_for_reading(self._path)
+            with reading, zipfile.ZipFile(reading) as archive, archive.open(self._entry) as stream:
+                self._held = np.lib.format.read_array(stream, allow_pickle=False)
+        return self._held.reshape(self.row_count, *self.row_shape)[start:stop]
+
+    def release(self) -> None:
+        self._held = None
+
+
+def read_npz(path: str, into: Checkpoint) -> None:
+    """Add the arrays of a file.
+
+    Raises:
+        FileCheckException, DumpFormatError: it cannot be read, or holds something else than numbers.
+    """
+    file = File(path)
+    try:
+        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
+            for entry in archive.infolist():
+                name = entry.filename[:-4] if entry.filename.endswith(".npy") else entry.filename
+                if name in into.weights:
+                    raise DumpFormatError(f"{path}: {name} is in it twice, and only one can be meant: save it again.")
+                with archive.open(entry) as member:
+                    version = np.lib.format.read_magic(member)
+                    reads = (
+                        np.lib.format.read_array_header_1_0
+                        if version == (1, 0)
+                        else np.lib.format.read_array_header_2_0
+                    )
+                    shape, is_fortran, dtype = reads(member)
+                    header = member.tell()
+                if dtype.hasobject or word_type(dtype.newbyteorder("=").name) is None:
+                    raise DumpFormatError(f"{path}: {name} has dtype {dtype}; only numbers are read: save it as such.")
+                kind = dtype.newbyteorder("=").name
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    if math.prod(shape) * dtype.itemsize + header != entry.file_size:
+                        raise DumpFormatError(f"{path}: {name} has another size than its shape: copy the file again.")
+                    into.weights[name] = _Packed(path, entry.filename, kind, shape)
+                    continue
+                begin, _ = extent(stream, entry)
+                strides = tuple(math.prod(shape[:index]) for index in range(len(shape))) if is_fortran else None
+                into.weights[name] = Stored(file, begin + header, kind, shape, strides, dtype.byteorder == ">")
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError) as error:
+        if isinstance(error, DumpFormatError):
+            raise
+        raise DumpFormatError(f"{path}: not an archive of numpy: {error}; copy or save it again.") from None
+
+
+def read_safetensors(path: str, into: Checkpoint) -> None:
+    """Add the tensors of a file.
+
+    Raises:
+        FileCheckException, DumpFormatError: it cannot be read, or its header is wrong, and how.
+    """
+    file = File(path)
+    header = read_header(path, file.size, file.read)
+    into.settings.update((f"metadata.{key}", value) for key, value in header.metadata.items())
+    for name, (offset, dtype, shape) in header.tensors.items():
+        if name in into.weights:
+            raise DumpFormatError(
+                f"{path}: {name} is in another file of the checkpoint, too; remove the file that does not belong to it."
+            )
+        into.weights[name] = Stored(file, offset, dtype, shape)
+
 
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz")
 _NO_WEIGHTS = re.compile(
@@ -30,8 +110,10 @@ _NO_WEIGHTS = re.compile(
 _NUMBERED = re.compile(r"^(?P<stem>.*)-(?P<number>\d+)-of-(?P<count>\d+)(?P<end>\.\w+)$")
 _INDEX = re.compile(r"\.(safetensors|bin|pt|pth|ckpt)\.index\.json$|^param_name_map\.json$")
 _LARGEST_JSON = 256 << 20
+"""Bytes of an index that are read; a guess beyond any known index."""
 _QUANTISED = ("quantization_config", "quant_method")
 _MOST_NAMED = 4
+"""Files that an error lists; a guess."""
 
 
 def open_checkpoint(path: str, options: CheckpointOptions | None = None) -> Checkpoint:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.readers.pickles import Inert, Name
-from probe.checkpoint.stored.tensors import Tensor
-from probe.common.numerics.decoding import decoded
+from probe.checkpoint.report import Checkpoint
+from probe.checkpoint.stored import Tensor
+from probe.common.numerics.rounding import decoded
 
 MODEL = ("model", "module", "state_dict", "model_state_dict", "network", "net", "weights", "params", "param")
 """Keys under which trainings keep a model; they are no part of the names of parameters."""
@@ -24,7 +24,9 @@ _PROGRESS = re.compile(
 """One number that a training counts or keeps, and no model needs."""
 _STATE = re.compile(r"^(optim|opt_state|exp_avg|rng|(\w+_)?random_state|(cuda_|cpu_|torch_)?rng_state)")
 _LONGEST = 200
+"""Characters of a setting that is shown as it is; a longer one is shown by its digest. A guess."""
 _MOST_SETTINGS = 20_000
+"""Settings that are looked at; a guess."""
 
 
 def sort(value: Any, into: Checkpoint, prefix: str = "") -> None:

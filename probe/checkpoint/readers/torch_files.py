@@ -13,21 +13,23 @@ import numpy as np
 
 from probe.checkpoint.readers import pickles
 from probe.checkpoint.readers.pickles import Inert, Name, Persistent
-from probe.checkpoint.stored.files import File
-from probe.checkpoint.stored.tensors import InMemory, Shape, Stored, Tensor
+from probe.checkpoint.stored import File, InMemory, Shape, Stored, Tensor
 from probe.common import files
-from probe.common.dump.reading.pt_validation import check_end, checked_entries, extent
+from probe.common.dump.reading.tensor_reading import check_end, checked_entries, extent
 from probe.common.errors import DumpFormatError
-from probe.common.numerics.decoding import word_type
 from probe.common.numerics.formats import plain_name
+from probe.common.numerics.rounding import word_type
 
 _LARGEST_PICKLE = 1 << 28
+"""Bytes of the pickle of a file, without its tensors; a guess beyond any known checkpoint."""
 _MOST_ENTRIES = 1_000_000
+"""Entries of the archive; a guess beyond any known checkpoint."""
 _MOST_REPEATED = 256 << 20
 """Bytes that a tensor may stand for though its storage has fewer; see `probe.common.dump.reading.tensor_reading`."""
 _MAGIC = 0x1950A86A20F9469CFC6C
 """The first pickle of files of before PyTorch 1.6."""
 _DEEPEST = 200
+"""Levels of nested values, well below Python's limit of recursion."""
 _DAMAGED = (
     zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError,
     OverflowError, RecursionError, struct.error,

@@ -15,8 +15,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
-from probe.collect.describing.suspects import Suspects
-from probe.collect.describing.values import SaveTensor
+from probe.collect.describing.values import SaveTensor, Suspects
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text

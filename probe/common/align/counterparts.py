@@ -7,28 +7,150 @@ in their order. Calls of two programs, or of two frameworks, correspond by the v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from probe.common.align.by_name import by_name
-from probe.common.align.calls import Calls, KeyedCall
-from probe.common.align.exchanged import exchanged
-from probe.common.align.items import alone, rows_of
-from probe.common.align.layer_names import translated_paths
-from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
-from probe.common.align.one_sided import is_in_scope, note_reasons
-from probe.common.align.options import MatchOptions
-from probe.common.align.row import NAMES_DIFFER, CallPair, Row
-from probe.common.align.side import OF_PARAMETERS, Found, Side
-from probe.common.dump.levels import differ as levels_differ
-from probe.common.dump.naming import is_module
+from probe.common.align.calls import NAMES_DIFFER, OF_PARAMETERS, CallPair, Calls, Found, KeyedCall, Row, Side
+from probe.common.align.items import alone, by_name, rows_of
+from probe.common.align.layers import translated_paths
+from probe.common.align.mapping import Dumps, MatchOptions, layer_mapping, name_mapping
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, both_record, is_module, parse
+from probe.common.dump.naming import differ as levels_differ
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.error_bounds import relative_difference
 
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
 
 __all__ = ["CallPair", "are_two_programs", "call_pairs", "table"]
+
+_NEAR = 0.02
+"""The relative difference up to which statistics are of the same values, also in a short type: a guess."""
+_OF_FUNCTION = f".{FORWARD}"
+"""The end of the names of calls of functions."""
+_MOST = 64
+"""The calls of one function in one module of which all pairs are looked at; those behind keep their numbers."""
+
+
+def exchanged(both: Calls, trees: tuple[Tree, Tree]) -> list[tuple[int, int]]:
+    """The numbers of calls that are far from their namesakes and near to one call alone that is far from its own."""
+    index = {call.record.name: number for number, call in enumerate(both[1])}
+    groups: dict[tuple[str | None, str], list[tuple[int, int]]] = {}
+    for number, call in enumerate(both[0]):
+        name = call.record.name
+        namesake, around = index.get(name), trees[0].get(name)
+        if namesake is not None and name.endswith(_OF_FUNCTION) and around == trees[1].get(name):
+            groups.setdefault((around, name.rsplit(".", 2)[0]), []).append((number, namesake))
+    found = []
+    for group in groups.values():
+        several = group if len(group) > 1 else []
+        far = [(one, other) for one, other in several if not are_near(both[0][one], both[1][other])][:_MOST]
+        near = [[other for _, other in far if are_near(both[0][one], both[1][other])] for one, _ in far]
+        every = [other for others in near for other in others]
+        found += [(one, near[0]) for (one, _), near in zip(far, near) if len(near) == 1 == every.count(near[0])]
+    return found
+
+
+def are_near(call: KeyedCall, other: KeyedCall) -> bool:
+    """True if what two calls take and return differs by no more than rounding."""
+    if call.items is other.items:
+        return True
+    mine, theirs = ([item for item in each.items if item.is_tensor] for each in (call, other))
+    return len(mine) == len(theirs) and all(
+        one.shape == another.shape and relative_difference(one, another) <= _NEAR for one, another in zip(mine, theirs)
+    )
+
+
+LEVEL, END, FRAMEWORK, RECOMPUTED = "level", "end", "framework", "recomputed"
+"""The level of the other side does not record the call; the other side ended before; the other framework has no such
+calls; the call computes again what a paired call has."""
+LEFT_OUT = frozenset((LEVEL, END, FRAMEWORK))
+"""Calls for these reasons count for nothing."""
+
+
+def note_reasons(pairs: Sequence[CallPair], dumps: tuple[Dump, Dump], both: Calls) -> None:
+    """Set `how` of the pairs of one side to the reason, if there is one."""
+    levels = dumps[0].level, dumps[1].level
+    ends = _ends(pairs, dumps)
+    paired = [pair for pair in pairs if pair.record and pair.golden_record]
+    again = [recomputed(side, {_name(pair, number) or "" for pair in paired}) for number, side in enumerate(both)]
+    across = dumps[0].framework != dumps[1].framework
+    for index, pair in enumerate(pairs):
+        if pair.record and pair.golden_record:
+            continue
+        number = 0 if pair.record else 1
+        record = _name(pair, number) or ""
+        if not both_record(record, levels):
+            pair.how = LEVEL
+        elif across and is_in_scope(dumps[number].tree, record):
+            pair.how = FRAMEWORK
+        elif index > ends[number] or (ends[number] < len(pairs) and f".{PARAMETERS_GRAD}" in record):
+            pair.how = END
+        elif record in again[number]:
+            pair.how = RECOMPUTED
+
+
+def _name(pair: CallPair, number: int) -> str | None:
+    return pair.golden_record if number else pair.record
+
+
+def _ends(pairs: Sequence[CallPair], dumps: tuple[Dump, Dump]) -> list[int]:
+    """The last pair that each side's calls are compared up to, since the other side ends there.
+
+    A side ends where its run died, or where it lacks the last calls of the other one and nothing else. One that has
+    gradients and lacks the last of them does not end there: nothing makes them.
+    """
+    has_gradients = any(pair.record and pair.golden_record and _is_gradient(pair) for pair in pairs)
+    last = max((index for index, pair in enumerate(pairs) if pair.record and pair.golden_record), default=-1)
+    found = [len(pairs), len(pairs)]
+    for number, other in ((0, 1), (1, 0)):
+        lacking = [index for index, pair in enumerate(pairs) if _name(pair, other) is None]
+        has_more = any(_name(pair, number) is None for pair in pairs)
+        lacks_gradients = has_gradients and all(_is_gradient(pairs[index]) for index in lacking)
+        is_at_end = lacking and not has_more and lacking[0] > last >= 0
+        if dumps[other].died or (is_at_end and not lacks_gradients):
+            found[number] = last
+    return found
+
+
+def _is_gradient(pair: CallPair) -> bool:
+    parsed = parse(pair.record or pair.golden_record or "")
+    return parsed is not None and parsed.direction in (BACKWARD, PARAMETERS_GRAD)
+
+
+def is_in_scope(tree: Tree | None, record: str) -> bool:
+    """True if a call ran inside of something that is no module, such as an optimizer."""
+    around = None if tree is None else tree.get(record)
+    return around is not None and not is_module(around)
+
+
+def recomputed(calls: Iterable[KeyedCall], paired: set[str]) -> set[str]:
+    """The forward records that have the tensors of an earlier record of the same function or module.
+
+    Checkpointing makes them: a forward is run once more for its backward.
+
+    Args:
+        calls: the calls of one side.
+        paired: the records of that side with a counterpart.
+    """
+    earlier: set[tuple[Any, ...]] = set()
+    found: set[str] = set()
+    for call in calls:
+        parsed = call.record.parsed
+        if parsed is None or parsed.direction != FORWARD:
+            continue
+        tensors = [item for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
+        if not any(item.state == OUTPUT and (item.norm, item.md5) != (None, None) for item in tensors):
+            continue
+        key = (parsed.base, *((item.max, item.min, item.norm, item.md5, item.shape) for item in tensors))
+        if call.record.name in paired:
+            earlier.add(key)
+        elif key in earlier:
+            found.add(call.record.name)
+    return found
+
 
 _ENOUGH = 0.8
 """The share of modules that two runs of one program have under the same names, at least; a guess."""
@@ -130,8 +252,7 @@ def _search(
     """Find the pairs where names do not say them; returns the contents of the tensors of two programs."""
     # Numbers of tensors are looked at only here, so that most comparisons need no numpy.
     from probe.common.align.contents import Contents
-    from probe.common.align.layer_pairs import paired_layers
-    from probe.common.align.moved_layers import moved_layers
+    from probe.common.align.layers import moved_layers, paired_layers
     from probe.common.align.search import CallSearch
 
     contents = None

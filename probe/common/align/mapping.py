@@ -2,17 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
-from probe.common.align import mapping_checks
+from probe.common import log
 from probe.common.align.calls import Calls, KeyedCall
-from probe.common.align.layer_names import Rules, ScopedRecords, load_rules, side_of
-from probe.common.align.mapping_files import ApiEntry, api_names, load_api_entries, load_names
-from probe.common.align.name_mapping import NameMapping, entries_in_use
-from probe.common.align.options import BUILT_IN, MatchOptions
+from probe.common.align.layers import TOP, UNMATCHED, Path, Rules, ScopedRecords, load_rules, side_of
+from probe.common.align.name_mapping import (
+    ApiEntry,
+    NameMapping,
+    api_names,
+    entries_in_use,
+    load_api_entries,
+    load_names,
+)
 from probe.common.dump.frameworks import of_dump
+from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
+from probe.common.harmless_text import show
+
+
+def warn_of_items(path: str, names: dict[str, str], calls: Calls) -> None:
+    """Warn of names of a data mapping that no item has."""
+    mine, theirs = ({item.name for call in side for item in call.items} for side in calls)
+    golden = [name for name in names.values() if name != UNMATCHED]
+    _warn(path, [name for name in names if name not in mine], len(names), "an item of the target")
+    _warn(path, [name for name in golden if name not in theirs], len(golden), "an item of the golden side")
+
+
+def warn_of_apis(path: str, entries: Collection[ApiEntry], in_use: Collection[str]) -> None:
+    """Warn of an API mapping without an entry whose APIs both sides have."""
+    if not in_use:
+        names = [f"{entry.target}, {entry.golden}" for entry in entries]
+        _warn(path, names, len(names), "a pair of APIs that the two sides have")
+
+
+def warn_of_cells(path: str, names: Collection[str], target: list[KeyedCall]) -> None:
+    """Warn of a cell mapping without a name that is part of a module's name."""
+    records = (call.record.parsed for call in target if is_module(call.key))
+    modules = "\n".join({parsed.base.partition(".")[2] for parsed in records if parsed is not None})
+    _warn_if_none(path, list(names), lambda name: name in modules, "part of the name of a module of the target")
+
+
+def warn_of_layers(path: str, rules: Rules, target: ScopedRecords) -> None:
+    """Warn of a layer mapping without a path that a layer of its class has below it."""
+    paths = [*target.classes, *(scope for scope, _, _ in target.scopes.values())]
+    prefixes = {path[:end] for path in paths for end in range(1, len(path) + 1)}
+    layers: dict[str, list[Path]] = {TOP: [()]}
+    for layer, class_name in target.classes.items():
+        layers.setdefault(class_name, []).append(layer)
+    found = {
+        f"{class_name}: {'.'.join(below)}": any(layer + below in prefixes for layer in layers.get(class_name, ()))
+        for class_name, names in rules.items()
+        for below in names
+    }
+    _warn_if_none(path, list(found), found.__getitem__, "a layer and what is below it in the target")
+
+
+def _warn_if_none(path: str, names: list[str], fits: Callable[[str], bool], expected: str) -> None:
+    if not any(map(fits, names)):
+        _warn(path, names, len(names), expected)
+
+
+def _warn(path: str, unused: list[str], number: int, expected: str) -> None:
+    if unused:
+        text = f"{path}: {len(unused)} of {number} are not {expected}, the first is {show(unused[0])}."
+        log.warning(text, once=f"{path}: not {expected}")
+
+
+BUILT_IN = ""
+"""Stands for a mapping file: only what is known without one."""
+
+
+@dataclass(frozen=True)
+class MatchOptions:
+    """The user's choices for matching.
+
+    Args:
+        fuzzy: match without regard to the numbers of calls.
+        api_mapping, cell_mapping: files, or `BUILT_IN`.
+        data_mapping: a file that names items.
+        layer_mapping: a file that names layers, or `BUILT_IN`; it becomes a data mapping.
+        pairs: records that belong together whatever else is said, of the target and of the golden side.
+
+    Raises:
+        MsprobeException: two of them exclude each other.
+    """
+
+    fuzzy: bool = False
+    api_mapping: str | None = None
+    cell_mapping: str | None = None
+    data_mapping: str | None = None
+    layer_mapping: str | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.fuzzy and self.maps_items:
+            raise MsprobeException("-fm cannot be combined with -dm or -lm; leave one of them out.")
+        if self.data_mapping is not None and self.layer_mapping is not None:
+            raise MsprobeException("a layer mapping becomes a data mapping; give one of -dm and -lm.")
+
+    @property
+    def maps_names(self) -> bool:
+        """True if the user said anything about which names correspond."""
+        return self.maps_items or not (self.api_mapping is None and self.cell_mapping is None)
+
+    @property
+    def maps_items(self) -> bool:
+        """True if items are matched by their whole names."""
+        return not (self.data_mapping is None and self.layer_mapping is None)
+
 
 Dumps = tuple[Dump, Dump]
 """Target and golden side."""
@@ -56,7 +156,7 @@ def api_mapping(
         return apis, {}
     found = load_api_entries(options.api_mapping)
     entries = entries_in_use(found, *map(_bases, calls))
-    mapping_checks.warn_of_apis(options.api_mapping, found, entries)
+    warn_of_apis(options.api_mapping, found, entries)
     return apis, entries
 
 
@@ -67,7 +167,7 @@ def cell_mapping(calls: Calls, options: MatchOptions) -> dict[str, str] | None:
     if options.cell_mapping == BUILT_IN:
         return {}
     cells = load_names(options.cell_mapping)
-    mapping_checks.warn_of_cells(options.cell_mapping, cells, calls[0])
+    warn_of_cells(options.cell_mapping, cells, calls[0])
     return cells
 
 
@@ -75,7 +175,7 @@ def item_mapping(calls: Calls, options: MatchOptions) -> dict[str, str]:
     """The names of items as the file of ``-dm`` says."""
     assert options.data_mapping is not None
     items = load_names(options.data_mapping)
-    mapping_checks.warn_of_items(options.data_mapping, items, calls)
+    warn_of_items(options.data_mapping, items, calls)
     return items
 
 
@@ -107,7 +207,7 @@ def layer_mapping(dumps: Dumps, calls: Calls, options: MatchOptions) -> LayerMap
     if (trees[0] is None) != (trees[1] is None):
         raise MsprobeException("a layer mapping (-lm) needs construct.json next to both dumps; one of them has none.")
     target, golden = (side_of(side, tree, dump.framework) for side, tree, dump in zip(calls, trees, dumps))
-    mapping_checks.warn_of_layers(options.layer_mapping or "", rules, target)
+    warn_of_layers(options.layer_mapping or "", rules, target)
     return target, golden, rules
 
 

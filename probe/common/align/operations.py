@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from probe.common.align.mapping_files import translated_names
+from probe.common.align.name_mapping import translated_names
+from probe.common.data_files import load_yaml
 from probe.common.dump.frameworks import of_dump
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function, primitive
-from probe.common.yaml_file import load_yaml
 
 _PRIMITIVE = "Primitive"
 # Families in which a name means the same, so that x.add(y) is torch.add(x, y).

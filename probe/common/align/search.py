@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from probe.common.align.call_order import Key, ascending, refined
-from probe.common.align.contents import Contents
+from probe.common.align.calls import OF_PARAMETERS, Found, Side, path_of
+from probe.common.align.contents import Contents, Key, ascending, refined
 from probe.common.align.operations import layer_kind, operation
-from probe.common.align.side import OF_PARAMETERS, Found, Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent

@@ -13,20 +13,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.common.collectives.calls import (
+    BARRIER,
+    BATCH,
+    FROM_ONE,
     MINT,
+    PRIMITIVES,
+    RECV,
+    SEND,
+    TO_ONE,
     CollectiveCall,
+    Flow,
     Group,
     argument,
     collective_call,
+    flow_of,
+    flow_of_operation,
     forward_of,
     group_of,
+    is_among,
     is_backward,
     is_communication,
     named_group,
     without_statistics,
 )
-from probe.common.collectives.flow import Flow, flow_of, flow_of_operation, is_among
-from probe.common.collectives.functions import BARRIER, BATCH, FROM_ONE, PRIMITIVES, RECV, SEND, TO_ONE
 from probe.common.dump.reading.records import INPUT, Item
 
 __all__ = [

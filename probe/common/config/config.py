@@ -14,8 +14,11 @@ from probe.common import log
 from probe.common.config.fields import (
     ABSENT,
     ASCEND,
+    Key,
     Location,
     check_scope,
+    key,
+    keys_of,
     one_of,
     parse_ascending,
     parse_count,
@@ -34,11 +37,10 @@ from probe.common.config.fields import (
     parse_texts,
     some_of,
 )
-from probe.common.config.json_file import read_object
-from probe.common.config.keys import Key, key, keys_of
+from probe.common.data_files import read_object
 from probe.common.dump.nearest_names import did_you_mean, nearest
 from probe.common.errors import MsprobeException
-from probe.common.show import show
+from probe.common.harmless_text import show
 
 RECORDING = ("statistics", "tensor", "structure", "overflow_check")
 """The tasks that write records."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from probe.common.config import fields
 from probe.common.config.config import KEYS, TASKS, WITHOUT_EFFECT, Config
-from probe.common.config.keys import Key
+from probe.common.config.fields import Key
 
 _TEXT, _PATH = {"type": "string", "minLength": 1}, {"type": "string", "minLength": 1, "description": "a path"}
 _TEXTS = {"type": "array", "items": _TEXT}

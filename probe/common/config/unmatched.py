@@ -10,7 +10,7 @@ from probe.common.config.config import Config
 from probe.common.config.record_filter import api_pattern, module_pattern
 from probe.common.dump import naming
 from probe.common.dump.nearest_names import nearest
-from probe.common.show import show
+from probe.common.harmless_text import show
 
 _MOST_SHOWN = 3
 """Names in a sentence; a guess."""

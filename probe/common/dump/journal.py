@@ -49,6 +49,7 @@ REPLACE, MOVE, ADD = 0, 1, 2
 
 _HEADER, _STACK, _RECORD, _NODE, _STACKS, _UPDATE = 0, 1, 2, 3, 4, 5
 _BIG_INTEGER = 1
+"""The code of an integer beyond 64 bits among the extension types of msgpack: a part of the format."""
 _MOST_BITS = 1023
 """The largest integer that stays a number: readers refuse what is beyond all formats, so a larger one is a text."""
 _FRAME = struct.Struct("<II")

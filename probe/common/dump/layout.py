@@ -169,7 +169,9 @@ def has_real_data(path: str) -> bool:
 # which each of them needs for real data.
 _SMALL_TEXT = 8_000_000
 _SMALL_VALUES = 200_000_000
+"""Bytes of tensor files up to which one process is faster than several; a guess, see `_SMALL_TEXT`."""
 _FEW_TENSORS = 4_000
+"""Tensor files up to which one process is faster than several; a guess, see `_SMALL_TEXT`."""
 
 
 def are_large(paths: Iterable[str]) -> bool:

@@ -49,6 +49,7 @@ class RunProcess:
 
 
 _SECOND = 1_000_000
+"""Microseconds of a second."""
 _present: Optional[RunProcess] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 _began = 0.0
 """The time at which this process became what it is, in seconds."""

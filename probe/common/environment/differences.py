@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probe.common.environment.command import named
 from probe.common.environment.environment_file import Environment
-from probe.common.environment.secrets import WITHHELD
+from probe.common.environment.gathered import WITHHELD, named
 
 SEED, DATA, OPTIMIZER, COMMAND, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR = (
     "seed", "data", "optimizer", "command", "switch", "version", "device", "variable", "random", "minor",

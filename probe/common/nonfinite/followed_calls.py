@@ -17,9 +17,13 @@ from probe.common.dump.naming import (
     record_name,
 )
 from probe.common.dump.reading.items import Item
-from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.common.nonfinite.call_values import CallValues, fills, infinite_sign, is_nonfinite, memory, reads
 from probe.common.nonfinite.lineages import (
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    UNWRITTEN,
+    BadRecord,
     Candidate,
     Candidates,
     Infinities,

@@ -240,6 +240,7 @@ def beside_fill_values(target: Item, golden: Item) -> float | None:
 # Usual values, and the lowest number of float16; beyond the last of all only the lowest of wider types are.
 _FILLS = (1e4, 65500.0, 65504.0, 1e9, 1e20)
 _LOWEST = 1e30
+"""Sizes from here on are fills such as the lowest number of a dtype, and no values that were computed; a guess."""
 
 
 def _is_known(fill: float, rest: float) -> bool:

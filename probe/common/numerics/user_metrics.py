@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from probe.common import log
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.common.report.cells import harmless
+from probe.common.report.csv_lines import harmless
 
 GROUP = "msprobe.compare.algorithms"
 FAILED = "failed"

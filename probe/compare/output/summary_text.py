@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe.common import log
-from probe.common.align.row import ERROR, PASS, WARNING, Row
-from probe.common.dump import levels, naming
+from probe.common.align.calls import ERROR, PASS, WARNING, Row
+from probe.common.dump import naming
 from probe.common.dump.stack_text import is_same_line, short_frame, users_line
-from probe.compare.output import outside
-from probe.compare.output.outside import BATCH_SHAPE
+from probe.compare.judgement import FIRST_DIVERGENCE
+from probe.compare.output import summary as outside
 from probe.compare.output.summary import (
+    BATCH_SHAPE,
     EXAMPLES,
     SUSPECTS,
     Summary,
@@ -20,7 +21,6 @@ from probe.compare.output.summary import (
 )
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
-from probe.compare.rules import FIRST_DIVERGENCE
 from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"
@@ -50,7 +50,7 @@ def _answer(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     untold = uncompared(summaries) or _undecided(summaries)
     if untold:
         return untold
-    if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
+    if any(naming.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
         return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
     what = next((summary.explanation for summary in summaries if summary.differs), summaries[0].explanation)
     return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries)]
@@ -256,7 +256,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
 
 def hints(summary: Summary | ComparisonResult) -> list[str]:
     """The reason why one side lacks what the other has, where the dumps themselves tell."""
-    ends = [levels.in_words(summary.levels), *map(str, summary.truncations)]
+    ends = [naming.in_words(summary.levels), *map(str, summary.truncations)]
     return [text for text in (*ends, _without_tree(summary.without_tree)) if text]
 
 

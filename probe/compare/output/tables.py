@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from operator import is_
 from typing import Any
 
-from probe.common.align.row import Row
+from probe.common import files
+from probe.common.align.calls import ERROR, WARNING, Row
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Stacks
 from probe.common.numerics.error_bounds import ALTOGETHER
-from probe.common.report.cells import Cells, harmless
+from probe.common.report import xlsx
+from probe.common.report.csv_lines import Cells, csv_text, harmless
 from probe.compare.result import ComparisonResult, Mode
 
 HEAD = (
@@ -191,3 +193,55 @@ def statistic(value: Any) -> Any:
     if value is None:
         return "None"
     return harmless(value) if type(value) is str else value
+
+
+CSV_ROWS = 1_000_000
+"""Rows of one CSV file: spreadsheets open 1 048 576 at most."""
+SHEET_ROWS = 1_048_500
+"""Rows of one sheet: Excel takes 1 048 576 at most."""
+
+
+def write_csv(result: ComparisonResult, stem: str) -> list[str]:
+    """Write ``<stem>.csv``, or ``<stem>_part_1.csv`` and so on; returns the paths. An existing file is replaced."""
+    parted = len(result.rows) > CSV_ROWS
+    written = []
+    for part in range(max(1, -(-len(result.rows) // CSV_ROWS))):
+        path = f"{stem}_part_{part + 1}.csv" if parted else f"{stem}.csv"
+        stop = min(len(result.rows), (part + 1) * CSV_ROWS)
+        with files.replacing(path) as stream:
+            stream.write(csv_text([Cells([tuple(columns(result))])]))
+            for start in range(part * CSV_ROWS, stop, BLOCK):
+                stream.write(csv_text(block(result, start, min(stop, start + BLOCK))))
+        written.append(path)
+    return written
+
+
+def write_xlsx(result: ComparisonResult, stem: str) -> list[str]:
+    """Write ``<stem>.xlsx``, further sheets from 1 048 500 rows on; returns its path.
+
+    Raises:
+        MissingDependency: openpyxl is not installed.
+    """
+    path = f"{stem}.xlsx"
+    xlsx.write_xlsx(path, _sheets(result))
+    return [path]
+
+
+def _sheets(result: ComparisonResult) -> Iterator[xlsx.Sheet]:
+    """A table without rows has one sheet too."""
+    lines = rows(result)
+    for part in range(max(1, -(-len(result.rows) // SHEET_ROWS))):
+        title = f"part_{part}" if len(result.rows) > SHEET_ROWS else "Sheet1"
+        of_part = chain([columns(result)], islice(lines, SHEET_ROWS))
+        yield xlsx.Sheet(title, of_part, RESULT, (STACK,), (ERROR,), (WARNING,))
+
+
+def write(result: ComparisonResult, stem: str, as_xlsx: bool) -> list[str]:
+    """Write the table; returns the files.
+
+    Args:
+        result: The comparison.
+        stem: The path without its suffix.
+        as_xlsx: Write a workbook, in which errors and warnings have a colour, and not CSV.
+    """
+    return write_xlsx(result, stem) if as_xlsx else write_csv(result, stem)

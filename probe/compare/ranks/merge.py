@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common import files, log
+from probe.common.data_files import load_yaml
 from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.harmless_text import show
 from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx
-from probe.common.show import show
-from probe.common.yaml_file import load_yaml
 from probe.compare.output import tables
 
 _TABLE = re.compile(r"compare_result_rank(\d+)_(\d{14})(?:_part_([1-9]\d*))?\.(csv|xlsx)\Z")
 _NO_NUMBER = ("N/A", "unsupported", "Nan")
 _MODES = {tables.DIFFERENCES[0]: tables.DIFFERENCES, tables.VALUES[0]: tables.VALUES}
 _LONGEST_SHEET_NAME = 31
+"""Characters of the name of a sheet, by Excel's limit."""
 _NOT_IN_SHEET_NAMES = re.compile(r"[\[\]:*?/\\]")
 
 

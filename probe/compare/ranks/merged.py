@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+from probe.common.align.calls import Row
 from probe.common.align.dump_pairs import DumpPair
-from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.progress import ProgressCallback
+from probe.compare.comparison import PairTask, compare_pair
 from probe.compare.output.summary import Summary, summarise
-from probe.compare.pair import PairTask, compare_pair
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Unexplained
 from probe.shards.merge import Merged, merged
-from probe.shards.part import PartOfItem
-from probe.shards.split import Split
+from probe.shards.split import PartOfItem, Split
 from probe.shards.split_runs import StepFolders, check_folders, common_steps, dumps_of, fit_shapes, rank_folders
 
 

@@ -11,18 +11,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from probe.common.align.row import CallPair, Row
+from probe.common.align.calls import CallPair, Row
 from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.dump.reading.records import Item
 from probe.common.dump.update_file import UpdatedParameter
 from probe.common.numerics.error_bounds import SAFETY, rounding
 from probe.common.numerics.formats import unit_roundoff
+from probe.compare.judgement import NOTHING, Sentence
 from probe.compare.result import GOLDEN, TARGET
-from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict import arithmetic
 from probe.compare.verdict.facts import SHORT, Call, is_parameter
-from probe.compare.verdict.findings import Finding, Kind
-from probe.compare.verdict.kinds import own_name
+from probe.compare.verdict.findings import Finding, Kind, own_name
 from probe.compare.verdict.two_runs import TwoRuns, base_of
 
 if TYPE_CHECKING:

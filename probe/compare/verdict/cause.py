@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
+from probe.common.align.calls import Row
 from probe.common.align.operations import layer_kind
-from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
@@ -21,15 +21,14 @@ from probe.common.numerics.error_bounds import extent, is_number
 from probe.common.numerics.formats import FORMATS, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function
+from probe.compare.judgement import NOTHING, Sentence, item_words
 from probe.compare.result import SIDES
-from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
-from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_compared, is_parameter, of_gradient
-from probe.compare.verdict.kinds import kinds_of, own_name
+from probe.compare.verdict.findings import kinds_of, own_name
 from probe.compare.verdict.optimizer import convention_cause, settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of
-from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.two_runs import Origin, TwoRuns
 from probe.compare.verdict.value_causes import Place, ValueCauses, around_on_both
 
 _MOST_CLASSES = 0.8

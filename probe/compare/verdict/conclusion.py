@@ -8,35 +8,82 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Optional
 
-from probe.common.align.calls import Calls
-from probe.common.align.one_sided import LEFT_OUT
-from probe.common.align.row import Row
+from probe.common.align.calls import Calls, Row
+from probe.common.align.counterparts import LEFT_OUT, CallPair
 from probe.common.collectives.collectives import is_communication
+from probe.common.dump.layout import step_and_rank
 from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.environment import environment_file as environment_files
+from probe.common.environment.environment_file import product_roundoff, settings_at
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
 from probe.common.numerics.formats import unit_roundoff
-from probe.compare.coverage import coverage
-from probe.compare.pairing import pairing
-from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Mode, Unexplained
-from probe.compare.rows.matching import Matched
-from probe.compare.sentences import Sentence
-from probe.compare.truncation import truncations
-from probe.compare.two_dumps import Comparison
-from probe.compare.verdict import words
+from probe.compare.judgement import Sentence
+from probe.compare.measuring import Matched
+from probe.compare.options import Comparison
+from probe.compare.result import (
+    GOLDEN,
+    TARGET,
+    Carried,
+    ComparisonResult,
+    Difference,
+    Divergence,
+    Mode,
+    Unexplained,
+    coverage,
+    pairing,
+    truncations,
+)
+from probe.compare.verdict import findings as words
 from probe.compare.verdict.all_gradients import BatchParts, batch_parts, gradients_agree, same_parameters
-from probe.compare.verdict.between import Between, between
-from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes
-from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import SHORT, Call, distance, goes_in, is_parameter, is_rounded, measure
-from probe.compare.verdict.findings import Finding, Kind, Walked
-from probe.compare.verdict.kinds import kinds_of, own_name
-from probe.compare.verdict.nearby import Nearby
-from probe.compare.verdict.optimizer import convention_cause, settings_cause
+from probe.compare.verdict.effects import Nearby
+from probe.compare.verdict.facts import SHORT, Call, call_of, distance, goes_in, is_parameter, is_rounded, measure
+from probe.compare.verdict.findings import Finding, Kind, Walked, kinds_of, own_name
+from probe.compare.verdict.optimizer import Between, between, convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, of_unrecorded
-from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.two_runs import Graph, Origin, TwoRuns
 from probe.compare.verdict.value_causes import Place
 from probe.compare.verdict.walk import Walk
+
+
+def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mode: Mode, matched: Matched) -> TwoRuns:
+    """Two runs with the facts on them."""
+    target, golden = comparison.target, comparison.golden
+    dumps = target, golden
+    of_both = target.sketches, golden.sketches
+    tables = None if None in of_both else of_both
+    rows: list[Row] = [row for pair in pairs for row in pair.rows]
+    graphs = _graphs(both, of_both)
+    evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
+    calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
+    environments = [environment_files.of_record_file(dump.path) for dump in dumps]
+    settings = tuple(settings_at(each, step_and_rank(dump.path)[0]) for each, dump in zip(environments, dumps))
+    return TwoRuns(
+        calls,
+        mode,
+        evidence,
+        tables,  # type: ignore[arg-type]
+        graphs,
+        (target.tree or {}, golden.tree or {}),
+        comparison.across_frameworks,
+        matched.same_names,
+        settings,  # type: ignore[arg-type]
+        (target.updates, golden.updates),
+        product_roundoff(environments),
+        (target.framework or "", golden.framework or ""),
+        (target.path, golden.path),
+    )
+
+
+def _graphs(both: Calls, tables: tuple[Any, Any]) -> tuple[Graph, Graph]:
+    (table, other), (mine, theirs) = tables, ([(call.record.name, call.items) for call in side] for side in both)
+    target = Graph(mine, table)
+    if len(mine) == len(theirs) and all(one[1] is another[1] for one, another in zip(mine, theirs)):
+        return target, target
+    names = [[(name, [item.name for item in items]) for name, items in side] for side in (mine, theirs)]
+    is_twin = table is not None and other is not None and names[0] == names[1] and table.share(other)
+    return target, Graph(theirs, other, target if is_twin else None)
+
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
 """The result of a judgement: nothing differs; what differs is explained; an argument, a dtype or a shape differs; a

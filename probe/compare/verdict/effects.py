@@ -6,15 +6,24 @@ that both have agree, everything before them on that way agrees, however it was 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cached_property
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
+from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent
-from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import SHORT, Call, distance, is_rounded
-from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.two_runs import Origin, TwoRuns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+from probe.common.numerics.error_bounds import is_same
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import argument_name, has
 
 Agrees = Callable[[Call, Row, list[Row]], bool]
 """Tells if an output is as near to its counterpart as the other inputs of its call explain, which are given."""
@@ -139,3 +148,85 @@ class Effects:
                     found = calls.get(name)
                     if found is not None and found.is_forward == call.is_forward and found.index > call.index:
                         yield found
+
+
+class Nearby:
+    """Finds how near the nearest tensor of the golden run is.
+
+    Args:
+        runs: the runs; without sketches nothing is near.
+    """
+
+    def __init__(self, runs: TwoRuns) -> None:
+        self._runs = runs
+        self._found: dict[str, float] = {}
+
+    def distance(self, item: Item) -> float:
+        """The distance of a tensor of the target to the nearest one of the golden run; infinite if there is none."""
+        found = self._found.get(item.name)
+        if found is None:
+            found = self._found[item.name] = self._distance(item)
+        return found
+
+    def _distance(self, item: Item) -> float:
+        there = self._golden.get(extent(item.shape).elements)
+        if there is None or self._runs.tables is None:
+            return math.inf
+        import numpy as np
+
+        sketch = self._runs.tables[0].sums([item.name])[0].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            apart = np.sqrt(np.square(there - sketch).sum(1))
+        size = float(np.linalg.norm(sketch))
+        nearest = float(np.nanmin(apart)) if not np.isnan(apart).all() else math.inf
+        return nearest / size if size else (0.0 if nearest == 0.0 else math.inf)
+
+    @cached_property
+    def _golden(self) -> dict[int, NDArray[Any]]:
+        """The sketches of all results of the golden run, by the number of their elements."""
+        import numpy as np
+
+        names: dict[int, list[str]] = {}
+        for call in self._runs.calls:
+            if call.golden_record is None or not call.is_forward:
+                continue
+            for row in call.rows:
+                item = row.golden
+                if item is not None and item.is_tensor:
+                    names.setdefault(extent(item.shape).elements, []).append(item.name)
+        tables = self._runs.tables
+        return {} if tables is None else {size: tables[1].sums(of).astype(np.float64) for size, of in names.items()}
+
+
+def draws(runs: TwoRuns, call: Call) -> bool:
+    """True if a call of a function or of a module draws random numbers."""
+    name = call.function.lower()
+    if has(name, Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE):
+        return True
+    return has(name, Trait.MAY_DROP_INSIDE) and _drops_inside(runs, call)
+
+
+def _drops_inside(runs: TwoRuns, call: Call) -> bool:
+    """True if a call is told to set a share of what it computes with to zero at random."""
+    shares: list[object] = []
+    if call.is_module and call.parsed is not None:
+        settings = runs.settings[0].get(call.parsed.base)
+        shares = [] if settings is None or not settings.training else [settings.values.get("dropout")]
+    else:
+        for row in call.inputs:
+            if row.target is not None and row.target.value is not None and "drop" in argument_name(
+                call.name, row.target.name
+            ):  # fmt: skip
+                shares.append(row.target.value)
+    return any(type(share) in (int, float) and share != 0 for share in shares)
+
+
+def draws_on_one_side(call: Call) -> bool:
+    """True if one side alone returns its argument as it is."""
+    result = next((row for row in call.outputs if row.target is not None and row.golden is not None), None)
+    taken = next((row for row in call.inputs if row.target is not None and row.golden is not None), None)
+    if result is None or taken is None:
+        return False
+    sides = (taken.target, result.target), (taken.golden, result.golden)
+    kept = [one is not None and other is not None and is_same(one, other) for one, other in sides]
+    return kept[0] != kept[1]

@@ -18,7 +18,7 @@ from typing import Optional
 
 import msgspec
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import SketchTable

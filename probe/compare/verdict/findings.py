@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Optional
 
-from probe.common.align.row import Row
-from probe.compare.verdict.facts import Call
+from probe.common.align.calls import Row
+from probe.common.align.name_mapping import PARAMETER_NAMES
+from probe.common.dump.reading.items import shape_text
+from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
+from probe.common.numerics.error_bounds import ALTOGETHER, extent
+from probe.common.numerics.formats import is_boolean, is_integer, plain_name
+from probe.common.operations.lookup import argument_name
+from probe.compare.judgement import (
+    FROM_INPUTS,
+    NOT_FROM_INPUTS,
+    NOT_RECORDED,
+    NOTHING,
+    THERE,
+    Sentence,
+    beyond_inputs,
+    beyond_peers,
+    beyond_recorded,
+    not_finite,
+    on_one_side,
+    other_dtype,
+    other_shape,
+)
+from probe.compare.verdict.facts import Call, goes_in, is_parameter
+from probe.compare.verdict.settings import Design
+from probe.compare.verdict.two_runs import Source, TwoRuns, path_of
 
 
 class Kind(Enum):
@@ -74,3 +99,196 @@ class Walked:
     """Inputs that nothing explains and whose effect rounding may hide."""
     in_parts: Optional[Finding] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The first data of which one run takes a part; of calls, no value but a parameter is judged then."""
+
+
+_KEPT = frozenset(("running_mean", "running_var", "num_batches_tracked"))
+
+
+def own_name(row: Row) -> str:
+    """The name of an item in its record: ``input.0``."""
+    item = row.target or row.golden
+    record = row.record if row.target is not None else row.golden_record or row.record
+    return "" if item is None else item.name[len(record) + 1 :]
+
+
+def has_tensor(item: Item | None) -> bool:
+    """True if there is a tensor; ``None`` is an argument that was not given, and a gradient that was not asked for."""
+    return item is not None and item.is_tensor
+
+
+def kinds_of(runs: TwoRuns, call: Call, design: Design, going_in: bool = True) -> Iterator[tuple[Row, Sentence]]:
+    """The items of a call that differ in kind.
+
+    Args:
+        runs: both runs.
+        call: the call.
+        design: dtypes that are meant to be other ones.
+        going_in: true for inputs and parameters, false for outputs.
+    """
+    rows = [row for row in (call.inputs if going_in else call.outputs) if _is_of_other_kind(row)]
+    for row in rows:
+        found = _other_type(runs, row, design)
+        if found:
+            yield row, found
+    if not rows or not call.is_of_both:
+        return
+    alone: tuple[dict[str, Row], dict[str, Row]] = {}, {}
+    for row in rows:
+        there = has_tensor(row.target), has_tensor(row.golden)
+        is_plain = any(item is not None and item.value is not None for item in (row.target, row.golden))
+        if there[0] != there[1] and not is_plain:
+            side = int(there[1])
+            alone[side][_known_name(call, row, side)] = row
+    for side in (0, 1):
+        for name, row in alone[side].items():
+            if name in alone[1 - side] or not _may_differ(runs, call, row, len(alone[0]) == len(alone[1])):
+                continue
+            yield row, _on_one_side(call, row, name, side)
+
+
+def _is_of_other_kind(row: Row) -> bool:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
+        return True
+    return (target.value is None) != (golden.value is None)
+
+
+def _other_type(runs: TwoRuns, row: Row, design: Design) -> Sentence | None:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or not target.is_tensor or not golden.is_tensor:
+        return None
+    types = plain_name(target.dtype or ""), plain_name(golden.dtype or "")
+    is_width = runs.across_frameworks and all(map(is_integer, types))
+    if types[0] != types[1] and types not in design and not is_width:
+        return other_dtype(own_name(row), *types)
+    if target.shape != golden.shape and runs.same_names:
+        return other_shape(own_name(row), _shape(target), _shape(golden))
+    if extent(target.shape).elements != extent(golden.shape).elements and not runs.across_frameworks:
+        return other_shape(own_name(row), _shape(target), _shape(golden))
+    return None
+
+
+def _shape(item: Item) -> str:
+    return "none" if item.shape is None else shape_text(item.shape)
+
+
+def _known_name(call: Call, row: Row, side: int) -> str:
+    """The argument's own name; the parameter's in the words of PyTorch."""
+    item = (row.target, row.golden)[side]
+    record = (call.record, call.golden_record)[side] or ""
+    name = "" if item is None else item.name[len(record) + 1 :]
+    if name.startswith(f"{PARAMETERS}."):
+        own = name[len(PARAMETERS) + 1 :]
+        return f"{PARAMETERS}.{PARAMETER_NAMES.get(own, own)}"
+    return name if call.is_module or not name.startswith(f"{INPUT}.") else argument_name(record, name)
+
+
+def _may_differ(runs: TwoRuns, call: Call, row: Row, as_many: bool) -> bool:
+    """True if an item on one side only tells something; two programs pass other things to their modules."""
+    if not goes_in(row):
+        return False
+    if is_parameter(row):
+        return own_name(row).rpartition(".")[2] not in _KEPT
+    # By position on one side and by keyword on the other; the names of a module's arguments are not known.
+    return runs.same_names and not (call.is_module and as_many)
+
+
+def _on_one_side(call: Call, row: Row, name: str, side: int) -> Sentence:
+    where = ("target", "golden run")[side]
+    if is_parameter(row):
+        parameter = name[len(PARAMETERS) + 1 :]
+        module = path_of(call.parsed) or call.function
+        lacks = ("golden run", "target")[side]
+        text = f"{name} is {THERE} in the {where} only"
+        return Sentence(text, f"{module} has no {parameter} in the {lacks}")
+    return on_one_side(name, THERE, where)
+
+
+NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
+
+
+def size(number: float) -> str:
+    """A distance in words; ``all`` of what has no rounding."""
+    if number >= ALTOGETHER:
+        return "infinity" if math.isinf(number) else "all"
+    return f"{number:.1e}" if number else "0"
+
+
+def of_finding(found: Finding, record: str = "", source: Source | None = None) -> Sentence:
+    """The extent to which a value is apart, and what is explained of it.
+
+    Args:
+        found: the finding.
+        record: the record of the call that has the value, where another one is named for it.
+        source: the origin of a parameter or buffer that a function is given.
+    """
+    row, name = found.row, own_name(found.row)
+    apart, allowed = size(found.distance), size(found.allowed)
+    if source is not None:
+        name = f"{source.origin.value} {source.name}"
+    elif is_parameter(row):
+        name = f"parameter {parameter_name(found.call, row)}"
+    if found.kind is Kind.PARTS:
+        shapes = [list(item.shape or ()) for item in (row.target, row.golden) if item is not None]
+        return Sentence(f"{name} has shape {shapes[0]} (golden: {shapes[1]}): a part of a batch is not the whole")
+    if found.kind is Kind.GRADIENT:
+        item = found.row.target
+        item, has = (item, "target") if item is not None and item.is_tensor else (found.row.golden, "golden run")
+        norm = "" if item is None or type(item.norm) is not float else f"; its norm there is {item.norm:.1e}"
+        return Sentence(f"the gradient {name} is there in the {has} only{norm}")
+    if found.kind is Kind.NONFINITE or math.isinf(found.distance):
+        origin = NOT_RECORDED if found.kind is Kind.INPUT else NOT_FROM_INPUTS
+        origin = FROM_INPUTS if math.isinf(found.given) else origin
+        return not_finite(name, nonfinite(row), origin, f" where it calls {record}" if record else "")
+    if found.kind is Kind.LIKE:
+        return beyond_peers(name, apart, allowed, found.others)
+    if found.kind is Kind.PARAMETER:
+        return beyond_recorded(name, apart)
+    if found.kind in (Kind.INPUT, Kind.DATA):
+        return beyond_recorded(name, apart, allowed, record)
+    if found.distance <= found.allowed:
+        text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
+        return Sentence(f"{text}; what is so far apart cannot be judged")
+    return beyond_inputs(name, apart, size(found.given), allowed)
+
+
+def cause_of_kind(found: Finding) -> Sentence:
+    """The cause that the kind of a finding is: other data, other random numbers."""
+    if found.kind is Kind.DATA or (found.kind is Kind.INPUT and found.distance == ALTOGETHER):
+        target = found.row.target
+        if found.distance < ALTOGETHER:
+            return Sentence("the inputs differ")
+        what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
+        return Sentence(f"the inputs differ: other {what}")
+    return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
+
+
+def of_random(found: Finding) -> Sentence:
+    """Other random numbers, behind which no value can be held against another."""
+    return Sentence(
+        f"{own_name(found.row)} holds other random numbers; seed_all() gives both runs the same ones, and rm_dropout "
+        "none"
+    )
+
+
+def of_excused(found: Excused) -> str:
+    """A value that is apart by no more than is explained."""
+    sizes = size(found.distance), size(found.given), size(found.allowed)
+    return beyond_inputs(own_name(found.row), *sizes).shown
+
+
+def nonfinite(row: Row) -> str:
+    """The kind of value that is not finite in a tensor, and its side."""
+    sides = (("target", row.target), ("golden run", row.golden))
+    found = [(side, item) for side, item in sides if item is not None and (item.has_nan or item.has_inf)]
+    if len(found) != 1:
+        # The files of the tensors tell more than their statistics do.
+        return NONFINITE_ON_ONE_SIDE
+    ((side, item),) = found
+    return f"{'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
+
+
+def parameter_name(call: Call, row: Row) -> str:
+    """The name of a parameter in the model of the target."""
+    name = own_name(row).partition(".")[2]
+    return ".".join(filter(None, (path_of(call.parsed), name)))

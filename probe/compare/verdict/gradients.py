@@ -6,19 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
+from probe.compare.judgement import NOTHING, Sentence
 from probe.compare.result import SIDES
-from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict import arithmetic
-from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, is_parameter, of_gradient
-from probe.compare.verdict.kinds import has_tensor, own_name
-from probe.compare.verdict.two_runs import TwoRuns, path_of
+from probe.compare.verdict.findings import has_tensor, own_name
+from probe.compare.verdict.two_runs import Origin, TwoRuns, path_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from probe.common.environment.modules import ModuleSettings
+from probe.common.environment.environment_file import ModuleSettings
 from probe.common.numerics.error_bounds import is_number
 from probe.compare.verdict.two_runs import TwoRuns, base_of
 

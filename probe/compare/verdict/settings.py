@@ -12,20 +12,19 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
-from probe.common.align.conventions import as_torch
+from probe.common.align.calls import Row
+from probe.common.align.name_mapping import as_torch
 from probe.common.align.operations import arguments_of, operation
-from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, Item
-from probe.common.environment.modules import Buffer, ModuleSettings
+from probe.common.environment.environment_file import Buffer, ModuleSettings
 from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import FORMATS, plain_name, unit_roundoff
 from probe.common.numerics.statistics import is_device
 from probe.common.operations.function import Trait
-from probe.common.operations.lookup import function
-from probe.common.operations.signatures import OF_DIMENSIONS, OF_MEMORY, argument_name, is_default
+from probe.common.operations.lookup import OF_DIMENSIONS, OF_MEMORY, argument_name, function, is_default
+from probe.compare.judgement import Sentence, on_one_side, other_value
 from probe.compare.result import SIDES
-from probe.compare.sentences import Sentence, on_one_side, other_value
 from probe.compare.verdict.facts import Call, coarser
 from probe.compare.verdict.meanings import SAME, Number, other_numbers
 from probe.compare.verdict.two_runs import TwoRuns, base_of

@@ -9,19 +9,18 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.naming import CLIP_GRAD
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
 from probe.common.numerics.formats import is_boolean, unit_roundoff
+from probe.compare.judgement import NOTHING, Sentence, item_words
 from probe.compare.result import SIDES
-from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
-from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_parameter, of_gradient
-from probe.compare.verdict.kinds import own_name
+from probe.compare.verdict.findings import own_name
 from probe.compare.verdict.settings import Design, Setting, differences_of, of_unrecorded
-from probe.compare.verdict.two_runs import TwoRuns, path_of
+from probe.compare.verdict.two_runs import Origin, TwoRuns, path_of
 
 _IN_REACH = 24
 """Calls before the place, in the same module, whose tensors may be a term of it; a guess."""

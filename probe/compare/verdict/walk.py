@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, rms, rounding
@@ -23,15 +23,12 @@ from probe.common.operations.lookup import has
 from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
-from probe.compare.verdict.between import Between
-from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.effects import Effect, Effects
+from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
+from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
-from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
-from probe.compare.verdict.nearby import Nearby
-from probe.compare.verdict.random_numbers import draws, draws_on_one_side
-from probe.compare.verdict.two_runs import TwoRuns, base_of
+from probe.compare.verdict.optimizer import Between
+from probe.compare.verdict.two_runs import Origin, TwoRuns, base_of
 
 _FLOAT32 = unit_roundoff("float32")
 

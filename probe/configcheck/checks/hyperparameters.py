@@ -9,8 +9,7 @@ from dataclasses import replace
 from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
 from probe.configcheck.meanings import plain_name
 from probe.configcheck.sources import ONE_PROCESS, Entry, derived, file_of, is_reference
-from probe.configcheck.tables import NO_EFFECT, OTHER_HYPERPARAMETER
-from probe.configcheck.values import are_equal
+from probe.configcheck.tables import NO_EFFECT, OTHER_HYPERPARAMETER, are_equal
 
 _SAME_MEANING = "another name of the same setting"
 _ONE_SIDE = "the other run uses its default, which is not in the pack"

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.report.page.packing import packed
+from probe.common.dump.frameworks import of_dump
+from probe.common.dump.naming import FORWARD
+from probe.common.operations.lookup import argument_name
+from probe.common.report.page.filling import packed
 from probe.graph.page.columns import Columns
-from probe.graph.page.numbers import rounded
-from probe.graph.page.stacks import StackTable
-from probe.graph.page.texts import Texts
+from probe.graph.page.tensors import StackTable, Texts, rounded
 
 Integers = NDArray[np.int64]
 
 DETAILS_IN_BLOCK = 512
+"""Rows of a block: a part of the format of a page. A guess: some tens of kB each, read at once."""
 TENSORS_IN_BLOCK = 8192
+"""Tensors of a block, for the same size."""
 
 
 class Blocks:
@@ -203,3 +206,29 @@ def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
             "sum": tensors.checksums[part] if has_checksums else 0,
             "value": tensors.values[part],
         }
+
+
+def arguments_of(columns: Columns) -> dict[str, list[str]]:
+    """The names of the positional arguments of each function that the target calls, as far as they are known.
+
+    The keys are records without their number and direction: ``Functional.linear``.
+    """
+    if of_dump(columns.target.framework).has_own_names:
+        return {}
+    found: dict[str, list[str]] = {}
+    for index in columns.name.tolist():
+        base, _, end = columns.texts[index].rpartition(f".{FORWARD}") if index >= 0 else ("", "", "")
+        function, _, number = base.rpartition(".")
+        if function and not end and number.isdigit() and function not in found:
+            found[function] = _names(base)
+    return {function: names for function, names in found.items() if names}
+
+
+def _names(call: str) -> list[str]:
+    names: list[str] = []
+    while True:
+        item = f"input.{len(names)}"
+        name = argument_name(f"{call}.{FORWARD}", item)
+        if name == item:
+            return names
+        names.append(name)

@@ -8,14 +8,13 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
 from probe.compare.evidence import Difference, Divergence, Summary, users_line
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
-from probe.graph.page.code import Code, code_of, own_files, roots
-from probe.graph.page.prefixes import Prefixes
+from probe.graph.page.prefixes import Code, Prefixes, code_of, own_files, roots
 
 
 def without_paths(diff: GraphDiff, prefixes: Prefixes) -> GraphDiff:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probe.common.report.trends import COURSE
-from probe.monitor.alerts.families import Kind, kind_of
-from probe.monitor.alerts.rows import FamilyRows, Finding
+from probe.monitor.alerts.rows import FamilyRows, Finding, Kind, kind_of
 from probe.monitor.alerts.tracks import size_of
 
 HYPER, STATE, TIED, SCALE = "hyper_parameter", "optimizer_state", "tied_weights", "loss_scale"

@@ -8,8 +8,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from probe.common.report.trends import BEFORE, REDUCED, START
-from probe.monitor.alerts.families import execution_order
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, execution_order
 from probe.monitor.alerts.tracks import Track
 
 REPLICATED = (START, BEFORE, REDUCED, "param_updated")

@@ -2,25 +2,266 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from probe.common.progress import ProgressCallback
-from probe.monitor.alerts.families import execution_order, module_of
-from probe.monitor.alerts.learned import LearnedRules
-from probe.monitor.alerts.ranks import RankRules
-from probe.monitor.alerts.rows import FamilyRows, Finding, Floats
-from probe.monitor.alerts.tracks import size_of
-from probe.monitor.reading.run import MonitorRun
-from probe.monitor.report.coverage import Watched, coverage_json, watched_in
-from probe.monitor.report.incidents import Incident, incidents_of, worst_of
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, BEFORE, COURSE, REDUCED, START, UNREDUCED
+from probe.monitor.alerts.actions import LearnedRules
+from probe.monitor.alerts.course import HYPER, SCALE, STATE, TIED
+from probe.monitor.alerts.health import ROUTER
+from probe.monitor.alerts.ranks import NOT_REDUCED, PARTED, RankRules
+from probe.monitor.alerts.rows import FamilyRows, Finding, Floats, Kind, execution_order, kind_of, module_of
+from probe.monitor.alerts.spikes import FALL
+from probe.monitor.alerts.tracks import WINDOW, size_of
+from probe.monitor.monitor_run import MonitorRun
+
+
+class Part(NamedTuple):
+    """A kind of rows."""
+
+    title: str
+    what: str
+    """The things that have rows: modules, or parameters."""
+    families: tuple[str, ...]
+    keys: str
+    """Keys of both monitors that collect it."""
+    faults: str
+
+
+_PARTS = (
+    Part("activations", "module", (ACTIVATION,), "xy_distribution, module", "the module that began"),
+    Part("gradients of activations", "module", (ACTIVATION_GRADIENT,), "xy_distribution, module",
+          "a backward pass that goes wrong"),
+    Part("weight gradients", "parameter", (REDUCED, UNREDUCED), "wg_distribution, weight_grad",
+          "gradients that explode, vanish or are not reduced"),
+    Part("optimizer state", "parameter", (), "mv_distribution, optimizer", "a state that is wrong"),
+    Part("weights", "parameter", (BEFORE, "param_updated"), "param_distribution, param",
+          "weights that stay the same, jump, or part between ranks"),
+    Part("settings", "number", (COURSE,), "written by probe",
+          "hyper-parameters that change, a loss scale that collapses, tied weights that part"),
+)  # fmt: skip
+
+
+class Watched(NamedTuple):
+    """A kind of rows in a run."""
+
+    part: Part
+    number: int
+    """Modules, parameters or numbers; 0 if the run has no such rows."""
+    statistics: tuple[str, ...]
+
+
+def watched_in(run: MonitorRun) -> list[Watched]:
+    """Every kind of rows, those that the run does not have as well."""
+    names: dict[str, set[tuple[int, str]]] = {each.title: set() for each in _PARTS}
+    statistics: dict[str, dict[str, None]] = {each.title: {} for each in _PARTS}
+    for columns in (each for families in run.of_rank.values() for each in families.values()):
+        part = next((each for each in _PARTS if columns.family in each.families), None)
+        if part is None and kind_of(columns.family) is Kind.STATE and columns.family != START:
+            part = _PARTS[3]
+        if part is None:
+            continue
+        found = set(zip(columns.stage, columns.name))
+        names[part.title] |= {(at, module_of(name)) for at, name in found} if part.what == "module" else found
+        statistics[part.title].update(dict.fromkeys(columns.statistics if part.what != "number" else ()))
+    return [Watched(each, len(names[each.title]), tuple(statistics[each.title])) for each in _PARTS]
+
+
+def coverage_lines(watched: list[Watched]) -> Iterator[str]:
+    """Lines on what was watched, such as ``activations (12 modules: norm, mean)``, and on what was not."""
+    texts = []
+    for part, number, statistics in watched:
+        things = f"{number} {part.what}{'' if number == 1 else 's'}"
+        if number:
+            texts.append(f"{part.title} ({things}{': ' if statistics else ''}{', '.join(statistics)})")
+    yield "  watched: " + "; ".join(texts)
+    for part, number, _ in watched:
+        if not number:
+            yield f"  not watched: {part.title} ({part.keys}); it cannot show {part.faults}"
+
+
+def coverage_json(watched: list[Watched]) -> dict[str, Any]:
+    """Kinds of rows that were watched, and that were not, as ``--json`` has it."""
+    return {
+        "watched": [
+            {"rows": part.title, f"{part.what}s": number, "statistics": list(statistics)}
+            for part, number, statistics in watched if number
+        ],
+        "not_watched": [
+            {"rows": part.title, "keys": part.keys, "faults": part.faults} for part, number, _ in watched if not number
+        ],
+    }  # fmt: skip
+
+
+GAP = 3
+"""Steps between two findings of one incident: an update shows in the next step, and in moments the step after that."""
+_NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED, FALL))
+"""Rules that name a cause and not a tensor. It comes before the rows of its first step, in which it is not seen yet."""
+_CERTAIN = _NAMED | {PARTED, "nonfinite"}
+"""Rules over facts, which no healthy training breaks."""
+_SUDDEN = frozenset(("spike", "nonfinite"))
+"""Rules over one step, whose passes connect all that they report."""
+_OWN_CAUSE = frozenset((HYPER, STATE, TIED, NOT_REDUCED, PARTED))
+"""Rules over what a program does, which no other finding brings about."""
+ANY, TRAINING, SUDDEN, INSIDE = range(4)
+"""Keys of `Incident.last_of`: any finding, one about the whole training, a sudden one, one inside of a module."""
+
+
+@dataclass
+class Incident:
+    """Findings of one event, in the order of execution."""
+
+    findings: list[Finding] = field(default_factory=list)
+    last_of: dict[Hashable, int] = field(default_factory=dict)
+    """By what findings have in common, the last step with one: see `_keys`."""
+    changes_training: bool = False
+    """True from the step in which another hyper-parameter, state or router, or exploded weights, make another model."""
+
+    @property
+    def last(self) -> int:
+        """The last step with a finding."""
+        return self.last_of[ANY]
+
+    @property
+    def first(self) -> Finding:
+        """The cause that is named in the first step, or else the row that began."""
+        began = self.findings[0]
+        causes = [each for each in self.findings if each.step == began.step and each.rule in _NAMED]
+        return causes[0] if causes and began.rule != "nonfinite" else began
+
+    @property
+    def names_a_cause(self) -> bool:
+        """True if the first finding is about the training, and not about a tensor that others feed."""
+        return self.first.rule in _NAMED
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """Comparable size: how certain its rules are, and the decades of its number of rows."""
+        rules = {each.rule for each in self.findings}
+        rows = len({(each.family, each.name) for each in self.findings})
+        return int(bool(rules & _CERTAIN)), int(math.log10(rows))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "first": self.first.as_json(),
+            "alerts": len(self.findings),
+            "rules": sorted({each.rule for each in self.findings}),
+            "steps": [self.first.step, max(each.step for each in self.findings)],
+            "ranks": sorted({each.rank for each in self.findings}),
+        }
+
+    def takes(self, found: Finding) -> bool:
+        """True if a finding that comes later in the order of execution belongs to this incident."""
+
+        def within(steps: int, key: Hashable) -> bool:
+            return key in self.last_of and found.step - self.last_of[key] <= steps
+
+        if within(GAP, TRAINING) or within(WINDOW, _row_of(found)):
+            return True
+        # Rows that turn in one step pass one tensor on, as the output of a module that is the input of the next.
+        if (found.rule, found.step) in self.last_of or (found.rule == ROUTER and found.step == self.last):
+            return True
+        if found.rule in _SUDDEN and within(GAP, SUDDEN):
+            return True
+        # A module, the one that it is directly inside of, and those directly inside of it; all are inside of the model.
+        site = site_of(found)
+        above = site.rpartition(".")[0]
+        return within(GAP, site) or bool(above and within(GAP, above)) or bool(site and within(GAP, (INSIDE, site)))
+
+    def brings_about(self, found: Finding) -> bool:
+        """True if a later finding, to which nothing is near, may be a consequence of another course of the training.
+
+        Rows are compared with `WINDOW` steps. After as many without a finding, the other course is their history.
+        """
+        is_batch = found.family == "actv" and found.call == 0 and ".input" in f".{found.name}"
+        return (
+            self.changes_training and found.rule not in _OWN_CAUSE and not is_batch and found.step - self.last <= WINDOW
+        )
+
+    def add(self, found: Finding) -> None:
+        """Take a finding."""
+        self.findings.append(found)
+        self._note(dict.fromkeys(_keys(found), found.step))
+        grows = found.rule in _SUDDEN or found.rule == "drift"
+        self.changes_training |= found.rule in _NAMED or (grows and kind_of(found.family) is Kind.WEIGHT)
+
+    def join(self, other: Incident) -> None:
+        """Take the findings of another incident."""
+        self.findings += other.findings
+        self._note(other.last_of)
+        self.changes_training |= other.changes_training
+
+    def _note(self, last_of: Mapping[Hashable, int]) -> None:
+        for key, step in last_of.items():
+            self.last_of[key] = max(self.last_of.get(key, step), step)
+
+
+def _keys(found: Finding) -> Iterator[Hashable]:
+    """Things that connect a finding with later ones: its row, its rule and step, its module, or the whole training."""
+    yield ANY
+    yield _row_of(found)
+    yield found.rule, found.step
+    is_of_training = found.family == COURSE or found.rule in (NOT_REDUCED, ROUTER, FALL)
+    if is_of_training:
+        yield TRAINING
+    else:
+        site = site_of(found)
+        yield site
+        yield INSIDE, site.rpartition(".")[0]
+    if is_of_training or found.rule in _SUDDEN:
+        yield SUDDEN
+
+
+def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
+    """Group findings, which are in the order of execution, into incidents in the same order."""
+    found: list[Incident] = []
+    over: list[Incident] = []
+    for number, each in enumerate(findings):
+        if number and each.step != findings[number - 1].step:
+            # Incidents that are over take no more findings, and are not asked.
+            over += (incident for incident in found if each.step - incident.last > WINDOW)
+            found = [incident for incident in found if each.step - incident.last <= WINDOW]
+        taking = [incident for incident in found if incident.takes(each)]
+        taking = taking or [incident for incident in found if incident.brings_about(each)][-1:]
+        if not taking:
+            found.append(Incident())
+            taking = found[-1:]
+        first, *others = taking
+        for other in others:
+            # This finding connects what was apart.
+            first.join(other)
+            found.remove(other)
+        first.add(each)
+    found += over
+    for incident in found:
+        incident.findings.sort(key=execution_order)
+    return sorted(found, key=lambda each: execution_order(each.first))
+
+
+def worst_of(incidents: Sequence[Incident]) -> Incident | None:
+    """The incident with the largest weight, the earliest of equal ones."""
+    return max(incidents, key=lambda each: each.weight, default=None)
+
+
+def _row_of(found: Finding) -> tuple[int, str, str]:
+    return found.rank, found.family, found.name
+
+
+def site_of(found: Finding) -> str:
+    """The module of a row: that of the activation, or that of the parameter."""
+    is_tensor = found.family == "actv" or found.family == "actv_grad"
+    return module_of(found.name) if is_tensor else found.name.rpartition(".")[0]
+
 
 _MOST_FEEDING = 6
+"""Sources of a row that the text lists; a guess."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from probe.monitor.alerts.rows import Finding
 from probe.monitor.alerts.tracks import size_of
-from probe.monitor.reading.run import Follower, MonitorRun
+from probe.monitor.monitor_run import Follower, MonitorRun
 from probe.monitor.report.judging import RunJudge
 
 _KEPT = 40
 """Sizes of each row, for its line."""
 _MOST_ALERTS = 1000
+"""Alerts of a job that are kept; a guess."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 RowName = tuple[int, str, str, int]

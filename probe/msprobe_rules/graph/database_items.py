@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.reading.items import OUTPUT, Item, shape_text
 from probe.common.numerics.statistics import checksum

@@ -4,30 +4,179 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
-from probe.common.align.row import ERROR as ROW_ERROR
-from probe.common.align.row import WARNING as ROW_WARNING
-from probe.common.align.row import Row
-from probe.common.dump.naming import function_name
+from probe.common.align.calls import ERROR as ROW_ERROR
+from probe.common.align.calls import WARNING as ROW_WARNING
+from probe.common.align.calls import Row
+from probe.common.dump.naming import function_name, parse
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.records import OUTPUT, Item
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.statistics import fraction
-from probe.compare.options import Options
+from probe.compare.measuring import flattened, measure, mode_of
+from probe.compare.options import Comparison, Options
 from probe.compare.result import Mode
-from probe.compare.rows.matching import flattened, mode_of
-from probe.compare.rows.measuring import measure
-from probe.compare.two_dumps import Comparison
 from probe.graph.diff import GraphDiff, diff_of
-from probe.graph.graph import GROUP, graph_of
-from probe.graph.overflow_levels import NONE, OverflowLevels
-from probe.graph.status import ALONE, EXACT, FUZZY, STRUCTURE_MODE
-from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
-from probe.msprobe_rules.graph.judged_rows import NORM, as_judged
-from probe.msprobe_rules.graph.matching import msprobe_pairs
-from probe.msprobe_rules.graph.overflow_levels import msprobe_level
-from probe.msprobe_rules.graph.statuses import ERROR, NO_STATUS, PASS, UNMATCHED, WARNING
+from probe.graph.graph import API, GROUP, Graph, graph_of
+from probe.graph.overflow_levels import CRITICAL, HIGH, MEDIUM, NONE, OverflowLevels
+from probe.graph.pairing import ALONE, EXACT, FUZZY, STRUCTURE_MODE
+from probe.msprobe_rules.compare import IGNORED, ONLY_OUTPUTS, V26_2_ROWS
+
+NO_STATUS, PASS, UNMATCHED, WARNING, ERROR = range(5)
+"""In order of severity. `NO_STATUS` is a pair without values."""
+
+STATUSES = ("no status", "pass", "unmatched", "warning", "error")
+"""Their names."""
+
+
+def msprobe_pairs(target: Graph, golden: Graph, fuzzy: bool = False) -> array[int]:
+    """The golden run's node of each node of the target; -1 without one.
+
+    Two nodes are a pair if they have the same name and so have all nodes around them. With `fuzzy`, calls of APIs that
+    are directly inside of a pair are paired in the order in which each API is called, whatever their numbers.
+    """
+    found = array("i", [-1]) * len(target)
+    found[-1] = len(golden) - 1
+    # The last node is the root, and each one comes before what is inside of it.
+    for node in range(len(target) - 1, -1, -1):
+        other = found[node]
+        if other >= 0:
+            _pair_inside(found, target, target.children[node], golden, golden.children[other], fuzzy)
+    return found
+
+
+def _pair_inside(
+    found: array[int], target: Graph, nodes: Sequence[int], golden: Graph, others: Sequence[int], fuzzy: bool
+) -> None:
+    left: dict[str, deque[int]] = defaultdict(deque)
+    for other in others:
+        left[_key(golden, other, fuzzy)].append(other)
+    for node in nodes:
+        same = left.get(_key(target, node, fuzzy))
+        if same:
+            found[node] = same.popleft()
+
+
+def _key(graph: Graph, node: int, fuzzy: bool) -> str:
+    """The common key of both nodes of a pair: the name, or the name of the API and its direction."""
+    name = graph.names[node]
+    parsed = parse(name) if fuzzy and graph.kinds[node] == API else None
+    return name if parsed is None else f"{parsed.base} {parsed.direction}"
+
+
+NORM = 7
+"""The index of the norm's relative error in the metrics of statistics."""
+
+
+def as_judged(rows: Sequence[Row], mode: Mode) -> tuple[list[Row], list[Row]]:
+    """The rows of a node that are judged, and the rows to judge in the place of each.
+
+    Args:
+        rows: all that the target has.
+        mode: what the dumps are compared by.
+    """
+    name = function_name(rows[0].record)
+    has_inputs = any(row.target is not None and row.target.state != OUTPUT for row in rows)
+    # Without inputs, msProbe leaves out those alone whose memory nobody has written to.
+    if name in IGNORED and (has_inputs or "empty" in name):
+        return [], []
+    is_collective = name in ONLY_OUTPUTS and has_inputs
+    judged = [row for row in rows if _is_judged(row, is_collective)]
+    if mode is Mode.CHECKSUM:
+        judged = [row for row in rows if row.target is not None and (row.target.state == OUTPUT or not is_collective)]
+    return judged, [_twin(row, mode, is_collective) for row in judged]
+
+
+def _is_judged(row: Row, is_collective: bool) -> bool:
+    """True if both sides have a value there, or the golden run has nothing at all, or the target what is not finite."""
+    if row.target is None or row.target.dtype is None or (is_collective and row.target.state != OUTPUT):
+        return False
+    return not _is_null(row.golden) or row.target.has_nan or row.target.has_inf
+
+
+def _is_null(item: Item | None) -> bool:
+    return item is not None and item.dtype is None
+
+
+def _twin(row: Row, mode: Mode, is_collective: bool) -> Row:
+    target = row.target
+    assert target is not None
+    if _is_null(row.golden):
+        golden = Item(target.name, target.state, target.dtype, target.shape, requires_grad=target.requires_grad)
+    else:
+        # A row that the golden run lacks has no type, no shape and no gradient, and differs in all of them.
+        golden = row.golden or Item(target.name, target.state)
+    metrics = row.metrics
+    if mode is Mode.CHECKSUM:
+        # No value is a value like any other, and not the same as no item.
+        metrics = tuple("" if _is_null(item) else text for item, text in zip((target, row.golden), metrics))
+    if mode is Mode.STATISTICS and (is_collective or type(metrics[NORM]) is str):
+        # Of what has no finite norm nothing is said, of a norm that was zero neither, nor of what other ranks gave.
+        metrics = (*metrics[:NORM], "N/A")
+    # Without its name no call is left out.
+    return Row("", target, golden, row.golden_record, metrics)
+
+
+_GROWTH = 100
+"""An output whose norm is so many times that of the largest input is `HIGH`."""
+
+_UNWRITTEN = ("Torch.empty.", "Torch.empty_like.", "Torch.empty_strided.")
+"""Functions whose results hold arbitrary values, as nobody has written to them."""
+
+
+def msprobe_level(node: str, items: Iterable[Item]) -> int:
+    """The level of a call, an index in `LEVELS`.
+
+    Args:
+        node: the name of the call's record.
+        items: what was recorded of it.
+    """
+    if node.startswith(_UNWRITTEN):
+        return NONE
+    inputs: list[Item] = []
+    outputs: list[Item] = []
+    for item in items:
+        if item.is_tensor and item.state in (INPUT, OUTPUT) and _is_looked_at(item, len(node)):
+            (inputs if item.state == INPUT else outputs).append(item)
+    is_input_abnormal = any(map(_is_abnormal, inputs))
+    if any(map(_is_abnormal, outputs)):
+        return HIGH if is_input_abnormal else CRITICAL
+    if is_input_abnormal:
+        return MEDIUM
+    return HIGH if _grows(inputs, outputs) else NONE
+
+
+def _is_looked_at(item: Item, start: int) -> bool:
+    """True if nothing but lists is around a value, which the places in its name tell."""
+    name = item.name
+    _, _, path = name[start:].partition(f".{item.state}.")
+    first, _, inside = path.partition(".")
+    if inside and not inside.replace(".", "").isdecimal():
+        return False
+    # The keyword arguments themselves are a dictionary.
+    return item.state == INPUT or first.isdecimal()
+
+
+def _is_abnormal(item: Item) -> bool:
+    return _is_nonfinite(item.max) or _is_nonfinite(item.min) or _is_nonfinite(item.mean)
+
+
+def _is_nonfinite(value: Any) -> bool:
+    return type(value) is float and not math.isfinite(value)
+
+
+def _grows(inputs: Iterable[Item], outputs: Iterable[Item]) -> bool:
+    largest = max(map(_norm, inputs), default=0.0)
+    return largest > 0 and max(map(_norm, outputs), default=0.0) > _GROWTH * largest
+
+
+def _norm(item: Item) -> float:
+    norm = item.norm
+    return float(norm) if type(norm) in (float, int) and norm == norm else 0.0
+
 
 _STATUS_OF = {ROW_ERROR: ERROR, ROW_WARNING: WARNING}
 
@@ -38,7 +187,7 @@ Items = dict[str, list[Item]]
 def msprobe_diff(target: Dump, golden: Dump | None = None, fuzzy: bool = False) -> GraphDiff:
     """A dump as a graph beside the one of a golden run, matched and judged as msProbe does.
 
-    Its statuses are those of `probe.msprobe_rules.graph.statuses`. There is no first divergence, no suspect and no
+    Its statuses are those of `probe.msprobe_rules.graph.diff`. There is no first divergence, no suspect and no
     summary.
 
     Args:

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from probe.common.align.row import ERROR as ROW_ERROR
-from probe.common.align.row import WARNING as ROW_WARNING
-from probe.common.align.row import Row
+from probe.common.align.calls import ERROR as ROW_ERROR
+from probe.common.align.calls import WARNING as ROW_WARNING
+from probe.common.align.calls import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.compare.options import Options
 from probe.graph.diff import GraphDiff
-from probe.graph.manual_pairs import ManualPair
 from probe.graph.overflow_levels import OverflowLevels
 from probe.graph.page.columns import Columns, name_of
-from probe.graph.rules.protocol import Status
-from probe.msprobe_rules.graph.diff import msprobe_diff, msprobe_overflows
-from probe.msprobe_rules.graph.statuses import ERROR, PASS, UNMATCHED, WARNING
+from probe.graph.pairing import ManualPair
+from probe.graph.rules import Status
+from probe.msprobe_rules.graph.diff import ERROR, PASS, UNMATCHED, WARNING, msprobe_diff, msprobe_overflows
 
 _SHOWN = (
     Status("none", "·", "no status", "msProbe gives it no colour.", "none"),
@@ -31,7 +30,7 @@ _SHOWN = (
 
 
 class MsprobeGraph:
-    """The rules as `probe.graph.rules.protocol.GraphRules`."""
+    """The rules as `probe.graph.rules.GraphRules`."""
 
     name = "msprobe"
     statuses = _SHOWN

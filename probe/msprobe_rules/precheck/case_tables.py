@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
 
+from probe.calls.arguments import RecordedArguments
+from probe.calls.evaluation import Output, Results
+from probe.calls.judged_results import JudgedResult
 from probe.common import files
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD
-from probe.msprobe_rules.output.comparisons import write
-from probe.msprobe_rules.output.details import ERROR, SKIP, DetailsRow, case_and_direction, read_details
-from probe.msprobe_rules.output.form import Form, table_paths
-from probe.msprobe_rules.output.layout import LAYOUTS
-from probe.msprobe_rules.output.results import ResultRow
-from probe.msprobe_rules.precheck.methods import Method
-from probe.precheck.case_results import CaseResult
-from probe.precheck.rules import AgainstDevice, WrittenTables
+from probe.common.dump.reading.items import OUTPUT
+from probe.msprobe_rules.precheck import ours, v26_2
+from probe.msprobe_rules.precheck.class_metrics import Tensor
+from probe.msprobe_rules.precheck.details import ERROR, SKIP, DetailsRow, ResultRow, case_and_direction, read_details
+from probe.msprobe_rules.precheck.form import ComparisonRow, Form, table_paths, write
+from probe.msprobe_rules.precheck.layout import LAYOUTS
+from probe.msprobe_rules.precheck.ours import by_verdicts, worst_of
+from probe.precheck.case_results import AgainstDevice, CaseResult, EvaluatedCase, WrittenTables
+
+
+@dataclass(frozen=True)
+class Method:
+    """The differences between the two methods."""
+
+    name: str
+    """The name of the method for ``--rules``."""
+    follows_verdicts: bool
+    """True if the statuses of rows are those of our verdicts."""
+    raised: str
+    """The status of a direction that raised."""
+    outputs: Callable[[str, Any, Any, str, bool], Iterable[DetailsRow]]
+    """The rows of everything that an API returned, from its base, the result, the reference, the beginning of the names
+    of the rows, and whether they are of MindSpore. 26.2.0 raises IndexError where the device returned fewer items."""
+    worst_of: Callable[[list[str]], str]
+    """The status of a direction of a case, given those of its rows in order."""
+    compare: Callable[[Sequence[DetailsRow], Sequence[DetailsRow]], tuple[list[ComparisonRow], list[ResultRow]]]
+    """The rows of one device judged by those of another; a name that is in a file twice raises MsprobeException."""
+
+
+PROBE_METHOD = Method("probe", True, ERROR, ours.measured_output, ours.worst_of, ours.compare)
+"""Our verdicts."""
+V26_2 = Method("msprobe", False, SKIP, v26_2.classify_output, v26_2.worst_of, v26_2.compare)
+"""The judgement of msProbe 26.2, which does not judge a call that it cannot run."""
 
 
 class DropInTables:
@@ -90,3 +119,118 @@ class DropInTables:
 def _details_row(fields: Mapping[str, Any]) -> DetailsRow:
     shape = fields["shape"]
     return DetailsRow(**{**fields, "shape": None if shape is None else tuple(shape)})
+
+
+@dataclass(frozen=True)
+class MsprobeCases:
+    """The rules of msProbe as `probe.precheck.case_results.CaseRules`.
+
+    Args:
+        method: Our verdicts, or release 26.2.
+        headers: ``english`` or ``msprobe``: what the tables look like.
+        against: A table of details of another device, by which the cases are judged as well.
+    """
+
+    method: Method
+    headers: str = "english"
+    against: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+
+    @property
+    def name(self) -> str:
+        """``probe`` or ``msprobe``."""
+        return self.method.name
+
+    def judge(
+        self, evaluated: EvaluatedCase, judged: Sequence[JudgedResult], framework: str
+    ) -> tuple[Mapping[str, Any], ...]:
+        """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
+        rows: list[DetailsRow] = []
+        if evaluated.results is not None:
+            rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
+            rows = by_verdicts(rows, judged) if self.method.follows_verdicts else rows
+        return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
+
+    def _of_results(self, evaluated: EvaluatedCase, results: Results, mindspore: bool) -> list[DetailsRow]:
+        case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
+        prefix = f"{case.forward.name}.{OUTPUT}"
+        returned = results.nested(_value), reference.nested(_value)
+        try:
+            rows = list(self.method.outputs(case.base, *returned, prefix, mindspore))
+        except IndexError as error:
+            return [DetailsRow(f"{prefix}.0", SKIP, str(error))]
+        if results.gradients:
+            found, expected = _by_argument(arguments, results), _by_argument(arguments, reference)
+            rows += self.method.outputs(case.base, found, expected, f"{case.name}.{BACKWARD}.{OUTPUT}", mindspore)
+        return rows
+
+    def _of_raised(self, rows: Iterable[JudgedResult]) -> Iterable[DetailsRow]:
+        return (DetailsRow(f"{row.name}.{OUTPUT}.0", self.method.raised, row.verdict.interpretation) for row in rows)
+
+    def tables(self, folder: str, time: str, framework: str) -> DropInTables:
+        """The drop-in tables of a run."""
+        return DropInTables(folder, time, framework, self.method, self.headers, self.against)
+
+
+def _value(output: Output) -> Any:
+    return output.value if output.dtype is None else Tensor(output.value, output.dtype)
+
+
+def _by_argument(arguments: RecordedArguments, results: Results) -> list[Any]:
+    gradients = {output.path: output for output in results.gradients}
+    found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
+    return [None if each is None else _value(each) for each in found]
+
+
+@dataclass(frozen=True)
+class ComparedCase:
+    """One case, as the table of results has it, and the worse of its two statuses."""
+
+    name: str
+    forward: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    backward: Optional[str]  # noqa: UP045
+    message: str
+    worst: str
+
+
+@dataclass(frozen=True)
+class TwoDevices:
+    """The outcome for two tables."""
+
+    statuses: Sequence[str]
+    """The statuses of the rows of details."""
+    cases: Sequence[ComparedCase]
+    paths: Sequence[str]
+    """The two tables that were written."""
+
+    @property
+    def is_any_judged(self) -> bool:
+        """True if a row has another status than that it was left out."""
+        return any(status != SKIP for status in self.statuses)
+
+
+def compare_devices(npu: str, gpu: str, folder: str, method: Method, headers: str) -> TwoDevices:
+    """Judge the table of an NPU by that of a GPU, and write the two tables of that.
+
+    Args:
+        npu, gpu: The two tables of details.
+        folder: Where the tables are written.
+        method: Ours, or that of release 26.2.
+        headers: ``english`` or ``msprobe``: what the tables look like.
+
+    Raises:
+        FileCheckException: a file cannot be read, or the folder cannot be made.
+        MsprobeException: a table is damaged.
+    """
+    rows, results = method.compare(read_details(npu), read_details(gpu))
+    paths = write(folder, rows, results, LAYOUTS[headers])
+    cases = [
+        ComparedCase(
+            row.name,
+            row.forward,
+            row.backward,
+            row.message,
+            worst_of([status for status in (row.forward, row.backward) if status]),
+        )
+        for row in results
+    ]
+    return TwoDevices([row.status for row in rows], cases, paths)

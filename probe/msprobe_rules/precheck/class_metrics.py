@@ -10,15 +10,52 @@ in which the reference was computed. Both are vectors of one length.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
-from typing import Any
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeGuard
 
-from probe.msprobe_rules.output.layout import Number
-from probe.msprobe_rules.precheck.constants import Constants
+from probe.common.data_files import load_yaml
+from probe.msprobe_rules.precheck.details import ERROR, PASS, DetailsRow
+from probe.msprobe_rules.precheck.layout import Number
+
+REFERENCE_DTYPES: Mapping[str, str] = MappingProxyType(
+    {"float64": "float64", "float32": "float64", "float16": "float32", "bfloat16": "float32"}
+)
+"""The dtype in which msProbe computes its reference, by the plain name of the dtype of a result."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The numbers that metrics and limits of two devices use for one dtype.
+
+    Attributes:
+        small: Up to this magnitude of the reference an element counts as small.
+        small_error: The amount by which a small element may be off.
+        floor: The least value by which a metric of the NPU is divided.
+    """
+
+    small: float
+    small_error: float
+    floor: float
+
+
+# The 1e-16 stand where the documentation of msProbe has 2^-16.
+V26_2: Mapping[str, Constants] = MappingProxyType(
+    {
+        "float16": Constants(2**-10, 1e-16, 2**-11),
+        "bfloat16": Constants(2**-10, 1e-16, 2**-8),
+        "float32": Constants(2**-20, 2**-30, 2**-14),
+    }
+)
+"""The numbers of 26.2.0 by plain name of the dtype; other dtypes have none."""
+
 
 Array = NDArray[Any]
 Metrics = dict[str, Number]
@@ -270,3 +307,62 @@ def is_zero(largest: float) -> bool:
 def _larger(found: float, other: float) -> float:
     """The larger of both, NaN where one is."""
     return float(other) if other > found or other != other else found
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The values of a tensor, and the plain name of its dtype; bfloat16 is held in float32."""
+
+    values: NDArray[Any]
+    dtype: str
+
+
+Output = Union[Tensor, None, bool, int, float, str, Sequence[Any], Mapping[str, Any]]
+
+
+def plain_row(result: Any, reference: Any, name: str) -> DetailsRow:
+    """The row of a number, a text or a bool, which has to be equal."""
+    bench, device = (f"<class '{type(value).__name__}'>" for value in (reference, result))
+    equal = result == reference or (result != result and reference != reference)
+    rate = {} if isinstance(result, str) else {"binary_error_rate": 0.0 if equal else 1.0}
+    return DetailsRow(name, PASS if equal else ERROR, "", bench, device, metrics=rate)
+
+
+def is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    """True if a value is a list or a tuple."""
+    return isinstance(value, (list, tuple))
+
+
+BINARY, ABSOLUTE_THRESHOLD, ULP, BENCHMARK = "binary", "absolute_threshold", "ulp", "benchmark"
+
+
+@cache
+def ratio_limits(base: str, as_written: bool = False) -> Mapping[str, float]:
+    """Largest ratio of an NPU's metric to a GPU's, by metric.
+
+    Args:
+        base: The API: ``Functional.gelu``.
+        as_written: Compare names as they are written, as 26.2.0 does, which so never finds GELU. The documentation
+            means the function.
+    """
+    tables = _tables()
+    name = base.rpartition(".")[2]
+    for level, listed in tables["levels"].items():
+        if name in listed or (not as_written and _function_name(name) in map(_without_marks, listed)):
+            return dict(tables["limits"][level])
+    return dict(tables["limits"]["L0"])
+
+
+def _function_name(name: str) -> str:
+    """The function of a method or an operator: ``matmul`` of ``__rmatmul__``."""
+    return _without_marks("matmul" if name in ("__rmatmul__", "__imatmul__") else name)
+
+
+def _without_marks(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    tables: Mapping[str, Any] = load_yaml(os.path.join(os.path.dirname(__file__), "ratio_limits.yaml"))
+    return tables

@@ -25,6 +25,7 @@ from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, POSITION, SEQUENCE
 
 Array = NDArray[Any]
 CERTAIN = 40.0
+"""Explained variance to what is left: 6.3 standard errors, see the text above."""
 FACTOR = math.log(3.0)
 """The smallest difference of means that counts: a factor of three."""
 OF_NORMAL = 1.23

@@ -12,15 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from probe.rollout.kinds.differences import Differences
-from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, STALE, TEMPERATURE, Finding
+from probe.rollout.kinds.differences import LAYERS, Differences, Level, level_of
+from probe.rollout.kinds.finding import (
+    NONE,
+    PRECISION,
+    ROUNDING,
+    SHIFTED,
+    SPECIAL,
+    STALE,
+    TEMPERATURE,
+    Finding,
+    is_beyond_rounding,
+    routing,
+    shifted,
+    unrelated,
+)
 from probe.rollout.kinds.groups import Groups
-from probe.rollout.kinds.levels import LAYERS, Level, level_of
-from probe.rollout.kinds.populations import is_beyond_rounding, routing
 from probe.rollout.kinds.processed import penalty, raised_ids, renormalised, temperature
-from probe.rollout.kinds.shifted import shifted, unrelated
 
 _MOST_GROUPS = 3
+"""Groups that are named one after the other; a guess."""
 _ONE_TOKEN = 5.0
 """Ratio of the differences of special tokens to those of the others."""
 _FEWEST = 8

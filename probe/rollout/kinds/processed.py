@@ -13,6 +13,7 @@ from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, PENALTY, SPECIAL, 
 
 Array = NDArray[Any]
 _FEWEST = 50
+"""Tokens that are needed for a temperature; a guess."""
 _CERTAIN = 6.0
 """Standard errors: what chance reaches once in 10^9 sets."""
 _LEAST_SHARE = 0.3

@@ -15,12 +15,15 @@ import mindtorch  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from probe.backends.msadapter import api_list  # noqa: E402
-from probe.backends.msadapter.torch_modules import proxy_of, torch_module  # noqa: E402
+from probe.backends.msadapter import hooks  # noqa: E402
+from probe.backends.msadapter.hooks import (  # noqa: E402
+    proxy_of,
+    torch_module,
+)
 
 
 def test_functions_are_found_although_the_proxy_does_not_list_them() -> None:
-    families = api_list.watched()
+    families = hooks.watched()
     assert "matmul" not in dir(torch) and "relu" not in dir(F)
     counts = {family: len(found) for family, found in families.items()}
     assert counts == {"functional": 62, "tensor": 412, "torch": 211, "distributed": 18, "npu": 0}
@@ -29,17 +32,17 @@ def test_functions_are_found_although_the_proxy_does_not_list_them() -> None:
 
 
 def test_the_owner_is_the_module_behind_the_proxy() -> None:
-    relu = next(one for one in api_list.watched()["functional"] if one.attribute == "relu")
+    relu = next(one for one in hooks.watched()["functional"] if one.attribute == "relu")
     assert relu.owner is sys.modules["mindtorch.nn.functional"] and relu.owner is not F
     assert relu.function is F.relu and relu.name.base == "Functional.relu"
-    norm = next(one for one in api_list.watched()["torch"] if one.owner is mindtorch.linalg and one.attribute == "norm")
+    norm = next(one for one in hooks.watched()["torch"] if one.owner is mindtorch.linalg and one.attribute == "norm")
     assert norm.name.base == "Torch.norm"
 
 
 def test_collectives_work_in_place() -> None:
-    filled = {one.attribute: one.name.filled for one in api_list.watched()["distributed"]}
+    filled = {one.attribute: one.name.filled for one in hooks.watched()["distributed"]}
     assert filled["all_gather_into_tensor"] == (0, "output_tensor")
-    assert all(one.name.returns_arguments for one in api_list.watched()["distributed"])
+    assert all(one.name.returns_arguments for one in hooks.watched()["distributed"])
 
 
 def test_a_copy_that_the_proxy_holds_is_watched_too() -> None:
@@ -48,7 +51,7 @@ def test_a_copy_that_the_proxy_holds_is_watched_too() -> None:
 
     F.relu = relu
     try:
-        found = [one for one in api_list.watched()["functional"] if one.attribute == "relu"]
+        found = [one for one in hooks.watched()["functional"] if one.attribute == "relu"]
         assert [(one.owner, one.function) for one in found[1:]] == [(F, relu)]
     finally:
         del F.relu

@@ -11,8 +11,8 @@ import pytest
 from probe.api.cli import COMMANDS
 from probe.api.monitoring.first import TrainerMon
 from probe.common.config.config import KEYS, TASKS, WITHOUT_EFFECT
-from probe.common.config.keys import keys_of
-from probe.monitor.setup.first import FirstSettings
+from probe.common.config.fields import keys_of
+from probe.monitor.settings import FirstSettings
 
 TESTS = Path(__file__).parents[2]
 PAGE = (TESTS.parent / "docs" / "coming-from-msprobe.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from probe.compare.rules import RESULTS
-from probe.overflow.findings import KINDS
+from probe.compare.judgement import RESULTS
+from probe.overflow.overflow_report import KINDS
 
 ROOT = Path(__file__).parents[3]
 DOCS = sorted(ROOT.glob("docs/**/*.md"))

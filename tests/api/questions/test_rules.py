@@ -8,7 +8,7 @@ import pytest
 
 import probe
 from probe.api import cli
-from probe.api.questions.rules import MSPROBE, NAMES, OLDER, PROBE, RULES, VARIABLE, WRITERS, rules_for, writer
+from probe.api.rules import MSPROBE, NAMES, OLDER, PROBE, RULES, VARIABLE, WRITERS, rules_for, writer
 from probe.common import log
 from probe.common.errors import MsprobeException
 

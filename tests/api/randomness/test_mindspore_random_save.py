@@ -8,7 +8,7 @@ from pathlib import Path
 import mindspore as ms
 from scripts import script
 
-from probe.backends.mindspore.randomness.random_calls import random_calls
+from probe.backends.mindspore.randomness import random_calls
 
 PRELUDE = """
 import random

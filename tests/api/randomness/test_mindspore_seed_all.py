@@ -22,9 +22,9 @@ from mindspore.ops import Dropout as Dropout_imported_before
 from mindspore.ops import dropout as dropout_imported_before
 
 import probe
-from probe.backends.mindspore.randomness import seeding
-from probe.backends.mindspore.randomness.random_calls import random_calls
-from probe.backends.shared.randomness.recorder import numpy_calls, python_calls
+from probe.backends.mindspore import randomness
+from probe.backends.mindspore.randomness import random_calls
+from probe.backends.shared.randomness import numpy_calls, python_calls
 
 VARIABLES = ("PYTHONHASHSEED", "HCCL_DETERMINISTIC")
 PRELUDE = """
@@ -99,7 +99,7 @@ def test_mode_keeps_other_deterministic_values_of_the_user_and_corrects_the_rest
 
 @pytest.fixture
 def no_dropout() -> Iterator[Any]:
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     yield handle
     handle.remove()
 
@@ -151,7 +151,7 @@ def keeps_all(drop: Any, x: Any) -> bool:
 def test_dropout_drops_unless_it_was_removed(way: str) -> None:
     drop, x = DROPS[way]
     assert not keeps_all(drop, x)
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     try:
         assert keeps_all(drop, x)
     finally:
@@ -185,7 +185,7 @@ def operator(name: str) -> Any:
 def test_a_primitive_that_exists_already_goes_on_dropping() -> None:
     early = [ops.Dropout(0.5), nn.Dropout(p=0.5).set_train()]
     early_function = nn.Dropout1d(0.5).set_train()
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     try:
         assert not keeps_all(lambda x: early[0](x)[0], FLAT)
         assert not keeps_all(early[1], FLAT)
@@ -236,7 +236,7 @@ def ids(parts: list[Any]) -> list[int]:
 
 def test_undoing_brings_back_the_very_same_functions() -> None:
     before = dropouts_now()
-    first, second = seeding.remove_dropout(), seeding.remove_dropout()
+    first, second = randomness.remove_dropout(), randomness.remove_dropout()
     during = dropouts_now()
     second.remove()
     assert ids(dropouts_now()) == ids(during)
@@ -254,7 +254,7 @@ def test_a_dropout_that_someone_wrapped_is_replaced_and_put_back(monkeypatch: py
         return original(*args, **kwargs)
 
     monkeypatch.setattr(ops, "dropout", wrapped)
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     assert ops.dropout(FLAT, p=0.5, seed=1) is FLAT
     handle.remove()
     assert ops.dropout is wrapped
@@ -296,17 +296,17 @@ def values(drawn: Any) -> Any:
 @pytest.fixture
 def seeded() -> Iterator[None]:
     """Without a seed MindSpore's operators draw from the clock."""
-    states = seeding.get_states()
+    states = randomness.get_states()
     ms.set_seed(7)
     yield
-    seeding.set_states(states)
+    randomness.set_states(states)
 
 
 @pytest.mark.parametrize("call", RANDOM_CALLS)
 def test_a_fixed_call_repeats_its_values_and_an_ordinary_one_does_not(seeded: None, call: str) -> None:
     draw = RANDOM_CALLS[call]
     assert not np.array_equal(values(draw()), values(draw()))
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     try:
         first = values(draw())
         ops.randn(7), np.random.rand(7), random.random()
@@ -324,11 +324,11 @@ def test_the_generator_of_mint_is_brought_back(seeded: None) -> None:
         return [int(part.asnumpy()) for part in generator._step(step)]
 
     ms.manual_seed(4)
-    states = seeding.get_states()
+    states = randomness.get_states()
     first = drawn()
     ms.manual_seed(9)
     assert drawn() != first
-    seeding.set_states(states)
+    randomness.set_states(states)
     assert ms.initial_seed() == 4 and drawn() == first
 
 
@@ -339,7 +339,7 @@ def test_undoing_the_fixing_leaves_no_trace() -> None:
         return [vars(call.owner).get(call.name) for call in calls]
 
     before = functions()
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     assert all(now is not then for now, then in zip(functions(), before))
     handle.remove()
     assert ids(functions()) == ids(before)

@@ -30,9 +30,12 @@ from torch import nn  # noqa: E402
 from torch.nn.functional import dropout as dropout_imported_before  # noqa: E402
 
 import probe  # noqa: E402
-from probe.backends.msadapter import seeding  # noqa: E402
-from probe.backends.msadapter.random_calls import random_calls  # noqa: E402
-from probe.backends.shared.randomness.recorder import numpy_calls, python_calls  # noqa: E402
+from probe.backends.msadapter import randomness  # noqa: E402
+from probe.backends.msadapter.randomness import random_calls  # noqa: E402
+from probe.backends.shared.randomness import (  # noqa: E402
+    numpy_calls,
+    python_calls,
+)
 
 VARIABLES = ("PYTHONHASHSEED", "HCCL_DETERMINISTIC")
 PRELUDE = """
@@ -121,7 +124,7 @@ def keeps_all(drop: Any, x: Any) -> bool:
 def test_dropout_drops_unless_it_was_removed(way: str) -> None:
     drop, x = {**DROPS, **MINDSPORE_DROPS}[way]
     assert not keeps_all(drop, x)
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     try:
         assert keeps_all(drop, x)
         assert drop(x) is x or way in MINDSPORE_DROPS
@@ -143,7 +146,7 @@ def test_undoing_brings_back_the_very_same_functions() -> None:
         return [id(part) for part in parts]
 
     before = now()
-    first, second = seeding.remove_dropout(), seeding.remove_dropout()
+    first, second = randomness.remove_dropout(), randomness.remove_dropout()
     during = now()
     second.remove()
     assert now() == during
@@ -176,16 +179,16 @@ def values(drawn: Any) -> Any:
 @pytest.fixture
 def seeded() -> Iterator[None]:
     """Without a seed MindSpore's operators draw from the clock."""
-    states = seeding.get_states()
+    states = randomness.get_states()
     ms.set_seed(7)
     yield
-    seeding.set_states(states)
+    randomness.set_states(states)
 
 
 @pytest.mark.parametrize("call", RANDOM_CALLS)
 def test_a_fixed_call_repeats_its_values(seeded: None, call: str) -> None:
     draw = RANDOM_CALLS[call]
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     try:
         first = values(draw())
         torch.empty(7).normal_(), ops.randn(7), np.random.rand(7), random.random()
@@ -211,7 +214,7 @@ def test_undoing_the_fixing_leaves_no_trace() -> None:
         return [id(vars(call.owner).get(call.name)) for call in calls]
 
     before = functions()
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     during = functions()
     assert all(now != then for now, then in zip(during, before))
     handle.remove()

@@ -25,9 +25,9 @@ from torch.nn.functional import dropout as dropout_imported_before
 
 import msprobe.pytorch
 import probe
-from probe.backends.shared.randomness.recorder import numpy_calls, python_calls
-from probe.backends.torch.randomness import seeding
-from probe.backends.torch.randomness.random_calls import random_calls
+from probe.backends.shared.randomness import numpy_calls, python_calls
+from probe.backends.torch import randomness
+from probe.backends.torch.randomness import random_calls
 from probe.common.errors import MsprobeException
 
 VARIABLES = (
@@ -130,13 +130,13 @@ def test_an_npu_is_seeded_when_there_is_one(monkeypatch: pytest.MonkeyPatch) -> 
     # Where the real torch_npu is installed it must not be imported over the stand-in.
     monkeypatch.setitem(sys.modules, "torch_npu", SimpleNamespace())
     with torch.random.fork_rng():
-        seeding.seed_everything(3, deterministic=False)
+        randomness.seed_everything(3, deterministic=False)
     assert seeds == [("one", 3), ("all", 3)]
 
 
 @pytest.fixture
 def no_dropout() -> Iterator[Any]:
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     yield handle
     handle.remove()
 
@@ -156,7 +156,7 @@ DROPOUTS = [
 def test_dropout_drops_unless_it_was_removed(kind: Any, ones: torch.Tensor) -> None:
     layer = kind(0.5)
     assert not torch.equal(layer(ones), ones)
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     try:
         assert torch.equal(layer(ones), ones)
         assert torch.equal(kind(0.5)(ones), ones)
@@ -184,7 +184,7 @@ def dropouts_now() -> list[Any]:
 
 def test_undoing_brings_back_the_very_same_functions() -> None:
     before = dropouts_now()
-    first, second = seeding.remove_dropout(), seeding.remove_dropout()
+    first, second = randomness.remove_dropout(), randomness.remove_dropout()
     during = dropouts_now()
     second.remove()
     assert [id(part) for part in dropouts_now()] == [id(part) for part in during]
@@ -203,7 +203,7 @@ def test_a_dropout_that_someone_wrapped_is_replaced_and_put_back(monkeypatch: py
         return original(*args, **kwargs)
 
     monkeypatch.setattr(F, "dropout", wrapped)
-    handle = seeding.remove_dropout()
+    handle = randomness.remove_dropout()
     ones = torch.ones(64)
     assert F.dropout(ones, p=0.5) is ones
     handle.remove()
@@ -245,7 +245,7 @@ RANDOM_CALLS = {
 
 @pytest.fixture
 def fixed() -> Iterator[Any]:
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     yield handle
     handle.remove()
 
@@ -253,7 +253,7 @@ def fixed() -> Iterator[Any]:
 @pytest.mark.parametrize("draw", RANDOM_CALLS.values(), ids=RANDOM_CALLS.keys())
 def test_a_fixed_call_repeats_its_values_and_an_ordinary_one_does_not(draw: Any) -> None:
     assert not np.array_equal(np.asarray(draw()), np.asarray(draw()))
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     try:
         first = np.asarray(draw())
         torch.rand(7), np.random.rand(7), random.random()
@@ -277,7 +277,7 @@ def test_fixing_brings_back_the_generators_of_every_device_that_is_in_use(monkey
         is_initialized=lambda: ready, get_rng_state_all=lambda: list(states), set_rng_state_all=set_to.append
     )
     monkeypatch.setattr(torch, "npu", npu, raising=False)
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     try:
         torch.rand(1)
         assert set_to == []
@@ -300,7 +300,7 @@ def test_undoing_the_fixing_leaves_no_trace() -> None:
         return [vars(call.owner).get(call.name) for call in calls]
 
     before = functions()
-    handle = seeding.fix_random_calls()
+    handle = randomness.fix_random_calls()
     assert all(now is not then for now, then in zip(functions(), before))
     handle.remove()
     assert [id(function) for function in functions()] == [id(function) for function in before]

@@ -17,7 +17,7 @@ from mindspore import Tensor, nn, ops
 
 from msprobe.mindspore import save, save_grad, step
 from probe.backends.mindspore.hooks import single_point_save
-from probe.backends.mindspore.hooks.graph_mode import dumps_tensors
+from probe.backends.mindspore.hooks.jit import dumps_tensors
 from probe.backends.mindspore.internals import executor
 from probe.common.errors import MsprobeException
 

@@ -15,9 +15,9 @@ def test_every_name_of_a_call_is_found_again(backend: Any) -> None:
 
 
 LISTS = {
-    "torch": "probe.backends.torch.hooks.api_list",
-    "mindspore": "probe.backends.mindspore.hooks.api_list",
-    "msadapter": "probe.backends.msadapter.api_list",
+    "torch": "probe.backends.torch.hooks.api_hooks",
+    "mindspore": "probe.backends.mindspore.hooks.api_hooks",
+    "msadapter": "probe.backends.msadapter.hooks",
 }
 ELSEWHERE = ("distributed", "mint_distributed", "npu")
 """Families that need other ranks, or a device."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from probe.backends.mindspore.execution.functions import primitive as primitive_of
+from probe.backends.mindspore.execution.values import primitive as primitive_of
 from probe.backends.mindspore.hooks.api_hooks import _attributes
 from probe.backends.protocol import UnknownValue
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from probe.backends.mindspore.execution import functions
-from probe.backends.mindspore.hooks import api_list
+from probe.backends.mindspore.execution import values as functions
+from probe.backends.mindspore.hooks import api_hooks
 from probe.backends.protocol import UnknownValue
 
 CUSTOM = {
@@ -113,7 +113,7 @@ def test_primitives_of_layers_are_in_reach() -> None:
 
 
 def test_no_function_of_the_list_reads_writes_or_loads() -> None:
-    names = {watched.attribute for functions in api_list.watched().values() for watched in functions}
+    names = {watched.attribute for functions in api_hooks.watched().values() for watched in functions}
     assert len(names) > 500
     acting = re.compile("(^|_)(load|save|file|path|library|compile|eval|exec|import|print|dump|custom|pyfunc)($|_)")
     assert not [name for name in names if acting.search(name)]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.msadapter.hooks import torch_module
 
 assert backend_msadapter
 

@@ -14,7 +14,7 @@ from programs import batch, block_network
 
 from probe.api.config_checker import ConfigChecker
 from probe.common.errors import MsprobeException
-from probe.configcheck.checks.randomness import check_states
+from probe.configcheck.checks.model import check_states
 from probe.configcheck.compare import compare_packs, read_side
 from probe.configcheck.pack import Pack, read_pack
 
@@ -138,7 +138,7 @@ def test_a_failure_of_ours_ends_the_collection_and_not_the_program(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("probe.configcheck.dynamic.TensorRecords.inputs", broken)
+    monkeypatch.setattr("probe.configcheck.collect.TensorRecords.inputs", broken)
     for _ in range(3):
         model(batch(backend))
     assert capsys.readouterr().err.count("ConfigChecker collects nothing more: ZeroDivisionError: ours") == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from programs import BIAS1, WEIGHT1, Names, batch, block_network, chain
 
-from probe.common.environment.modules import ModuleSettings, settings_at
+from probe.common.environment.environment_file import ModuleSettings, settings_at
 
 TABLE = np.float32([0.5, -1.25, 3.0])
 
@@ -73,7 +73,7 @@ def test_they_are_described_once_for_each_model(runs: Any, backend: Any, monkeyp
 def test_models_beyond_the_most_sets_have_no_settings_of_others(
     runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("probe.collect.module_settings.MOST_SETS", 2)
+    monkeypatch.setattr("probe.collect.environment.MOST_SETS", 2)
     debugger, names = runs.new(level="L0"), Names(backend)
     models = [block_network(backend) for _ in range(4)]
     for number, model in enumerate(models):
@@ -125,7 +125,7 @@ def test_a_failure_of_it_costs_it_alone_and_without_the_key_nothing_is_asked_for
         raise ZeroDivisionError("ours")
 
     runs.errors_expected = wanted
-    monkeypatch.setattr("probe.collect.module_settings.DescribedModels.add", broken)
+    monkeypatch.setattr("probe.collect.environment.DescribedModels.add", broken)
     collect(runs.new(level="L0", environment=wanted), block_network(backend), backend)
     if not wanted:
         assert list(runs.path.glob("environment_*")) == []

@@ -12,8 +12,7 @@ import pytest
 from programs import batch
 
 from probe.api import cli
-from probe.collect.sinks.ring.judgement import Judgement
-from probe.collect.sinks.ring.step_ring import StepRing
+from probe.collect.sinks.ring.step_ring import Judgement, StepRing
 
 STEPS, PLANTED = 6, 3
 LEVELS = ("L0", "L1", "mix")

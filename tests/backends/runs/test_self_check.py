@@ -12,7 +12,7 @@ from typing import Any
 import forks
 import pytest
 
-from probe.api.commands.collecting.doctor import COLLECTING, READING
+from probe.api.commands.doctor import COLLECTING, READING
 from probe.common.dump.frameworks import FRAMEWORKS
 
 BREAK = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from probe.backends.shared import reduction
+from probe.backends.shared import tensors
 from probe.common import callstack
 
 
@@ -24,5 +24,5 @@ def can_be_built() -> bool:
     reason="a checkout need not be built, nor can it be without a compiler",
 )
 def test_they_are_there() -> None:
-    assert reduction.reduce is not None
+    assert tensors.reduce is not None
     assert callstack.walk is not callstack.walk_in_python

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.backends.shared import checksums
-from probe.backends.shared.npy_file import npy_file
+from probe.backends.shared import tensors
+from probe.backends.shared.tensors import npy_file
 from probe.common.interfaces import TensorFile
 
 DTYPES = ["?", "i1", "u1", "<i2", ">i2", "<u4", "<i8", "<f2", "<f4", ">f8", "<c8", "<c16", "<U3", "S5"]
@@ -46,9 +46,9 @@ def test_checksums_are_those_of_zlib_without_the_extra_fast_and_with_it(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crc32 = pytest.importorskip(library).crc32
-    monkeypatch.setattr(checksums, "crc32_of", crc32)
+    monkeypatch.setattr(tensors, "crc32_of", crc32)
     for known, value in KNOWN.items():
-        assert checksums.crc32(np.frombuffer(known, np.uint8)) == f"{value:08x}"
+        assert tensors.crc32(np.frombuffer(known, np.uint8)) == f"{value:08x}"
     data = np.random.default_rng(3).integers(0, 256, 5000, dtype=np.uint8)
     for start in range(17):
         for length in (1, 2, 15, 16, 17, 63, 64, 255, 1024, 4097):

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probe.backends.shared import reduction
+from probe.backends.shared import tensors
 
-pytestmark = pytest.mark.skipif(reduction.reduce is None, reason="the package was installed without a C compiler")
+pytestmark = pytest.mark.skipif(tensors.reduce is None, reason="the package was installed without a C compiler")
 
 FLOATS = ["float16", "float32", "float64"]
 EXACT_TO = {"float16": 1e-3, "float32": 2.5e-7, "float64": 1e-14}
 
 
 def reduce(array: Any, kind: str | None = None, wide: bool = False) -> tuple[float, ...]:
-    assert reduction.reduce is not None
+    assert tensors.reduce is not None
     strides = tuple(stride // array.itemsize for stride in array.strides)
     address = array.__array_interface__["data"][0]
-    return reduction.reduce(address, array.shape, strides, reduction.KINDS[kind or str(array.dtype)], wide, False)[:4]
+    return tensors.reduce(address, array.shape, strides, tensors.KINDS[kind or str(array.dtype)], wide, False)[:4]
 
 
 def expected(array: Any) -> tuple[float, ...]:
@@ -91,6 +91,6 @@ def test_a_norm_overflows_and_vanishes_where_the_squares_do() -> None:
     [(0, (2,), (1,), 0), (8, (2,), (1,), 99), (8, (2,), (-1,), 0), (8, (0,), (1,), 0), (8, (2, 2), (1,), 0)],
 )
 def test_what_is_no_memory_is_refused(arguments: tuple[Any, ...]) -> None:
-    assert reduction.reduce is not None
+    assert tensors.reduce is not None
     with pytest.raises(ValueError):
-        reduction.reduce(*arguments, False, True)
+        tensors.reduce(*arguments, False, True)

@@ -26,8 +26,8 @@ from torch import nn
 from probe.api import debugger, randomness
 from probe.api.pytorch import PrecisionDebugger
 from probe.backends import loader
-from probe.backends.shared import reduction
-from probe.backends.torch.tensors import plain_tensors, sketches
+from probe.backends.shared import tensors
+from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.common.interfaces import StatisticsMode
 
 
@@ -92,7 +92,7 @@ class Backend:
 
     def without_compiled_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As where there is no compiler."""
-        monkeypatch.setattr(reduction, "reduce", None)
+        monkeypatch.setattr(tensors, "reduce", None)
         monkeypatch.setattr(plain_tensors, "describers", None)
 
     def described_without_compiled_entry(self, tensor: Any, summary: StatisticsMode) -> Any:
@@ -104,7 +104,7 @@ class Backend:
     @property
     def has_compiled_parts(self) -> bool:
         """Whether the package was installed with a C compiler, and torch lends its tensors to compiled code."""
-        return reduction.reduce is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+        return tensors.reduce is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 
     # --- values
 
@@ -153,7 +153,7 @@ class Backend:
 
     def sketch_on_device(self, tensor: Any) -> bytes:
         """The packed sketch that operations for devices make, which the CPU has as well."""
-        return sketches.fetched([sketches.on_device(tensor)])[0]
+        return statistics.fetched([statistics.on_device(tensor)])[0]
 
     @_unseen
     def write(self, tensor: Any, value: float) -> None:

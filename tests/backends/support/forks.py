@@ -42,7 +42,7 @@ MODULES = {
     # Most of what `msprobe run` imports, which takes as long as a short training; nothing of it watches for forks.
     "torch and the tool": (
         "torch", "torch._dynamo", "probe.backends.torch.execution.group", "probe.backends.torch.hooks.group",
-        "probe.backends.torch.replay", "probe.common.dump.reading.dump",
+        "probe.backends.torch.step_keeper", "probe.common.dump.reading.dump",
     ),
 }  # fmt: skip
 """By backend, and for models of Transformers, what the server imports.

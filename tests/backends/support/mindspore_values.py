@@ -23,8 +23,8 @@ from parts import Api, Outcome
 from probe.api import debugger, randomness
 from probe.api.mindspore import PrecisionDebugger
 from probe.backends import loader
-from probe.backends.mindspore.tensors import sketches
-from probe.backends.shared import reduction
+from probe.backends.mindspore import statistics
+from probe.backends.shared import tensors
 
 DTYPE_NAMES = {
     **{f"float{bits}": f"Float{bits}" for bits in (16, 32, 64)},
@@ -67,7 +67,7 @@ class Values:
 
     def without_compiled_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As where there is no compiler."""
-        monkeypatch.setattr(reduction, "reduce", None)
+        monkeypatch.setattr(tensors, "reduce", None)
 
     def parameters(self, model: Any) -> dict[str, Any]:
         """The parameters of a model by path; nothing for a plain function."""
@@ -114,7 +114,7 @@ class Values:
     def sketch_on_device(self, tensor: Any) -> bytes:
         """The packed sketch that operations for devices make, which the CPU has as well."""
         with _no_grad():
-            return sketches.fetched([sketches.on_device(tensor)])[0]
+            return statistics.fetched([statistics.sketch_on_device(tensor)])[0]
 
     def write(self, tensor: Any, value: float) -> None:
         _assign_items(tensor, Ellipsis, value)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from probe.backends.shared.api_list import load
-from probe.backends.torch.hooks import api_list
+from probe.backends.torch.hooks import api_hooks
 
 _OF_THE_GPU = ("_fused_adamw_", "batch_norm_backward", "batch_norm_elemt", "batch_norm_gather", "batch_norm_stats")
 _NO_PROGRAM = frozenset(("__hash__", "__repr__", "__dir__", "__len__", "__array__", "share_memory_", "set_"))
@@ -218,7 +218,7 @@ def _with_arguments(paths: Iterable[tuple[str, str]]) -> Iterator[Operator]:
 
 
 def _names() -> dict[str, list[str]]:
-    listed = load(api_list._LIST)
+    listed = load(api_hooks._LIST)
     names: dict[str, list[str]] = {family: list(listed[family]["names"]) for family in listed}
     if not torch.distributed.is_initialized():
         del names["distributed"]

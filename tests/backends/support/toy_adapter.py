@@ -15,14 +15,14 @@ import numpy as np
 import toy_framework as toy
 
 from probe.backends.protocol import FrameworkAdapter, HeldTensor, ModuleHandles
-from probe.backends.shared import api_list, checksums, nonfinite
+from probe.backends.shared import api_list, tensors
 from probe.backends.shared.api_list import Watched
-from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.shared.autograd.watches import CallWatch, ModuleWatch
+from probe.backends.shared.backward_tracker import BackwardTracker
+from probe.backends.shared.gradient_graph import CallWatch, ModuleWatch
 from probe.backends.shared.models import ModuleShape, NamedModules
-from probe.backends.shared.npy_file import npy_file
 from probe.backends.shared.patching import Attributes, Handles, wrap_attribute
-from probe.backends.shared.randomness.no_dropout import return_input
+from probe.backends.shared.randomness import return_input
+from probe.backends.shared.tensors import npy_file
 from probe.common.callstack import leave_out
 from probe.common.containers import by_prefix, found_in
 from probe.common.interfaces import (
@@ -68,16 +68,16 @@ class ToyTensors:
         entry: Entry = {"type": "torch.Tensor", "dtype": f"torch.{data.dtype}", "shape": list(data.shape)}
         if summary.mode != "xor":
             entry.update(zip(("Max", "Min", "Mean", "Norm"), _statistics(data)))
-            if summary.nonfinite and data.dtype.kind == "f" and nonfinite.shows(entry):
-                nonfinite.add(entry, *nonfinite.counted(data))
+            if summary.nonfinite and data.dtype.kind == "f" and tensors.shows(entry):
+                tensors.add(entry, *tensors.counted(data))
         flat = np.ascontiguousarray(data).reshape(-1)
         if summary.sketch:
             entry["sketch"] = sketch(flat).packed()
         if summary.mode == "xor":
-            entry["md5"] = checksums.xor(flat.view(np.uint8))
+            entry["md5"] = tensors.xor(flat.view(np.uint8))
         entry["requires_grad"] = tensor.requires_grad
         if summary.mode == "md5":
-            entry["md5"] = checksums.crc32(flat.view(np.uint8))
+            entry["md5"] = tensors.crc32(flat.view(np.uint8))
         return entry
 
     def direct_describer(self, summary: StatisticsMode) -> None:
@@ -125,7 +125,7 @@ def _statistics(data: Any) -> tuple[Any, Any, Any, Any]:
 
 
 class ToyGraph:
-    """Implements `probe.backends.shared.autograd.graph.GradientGraph`."""
+    """Implements `probe.backends.shared.gradient_graph.GradientGraph`."""
 
     without_gradient_last = False
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from probe.common.environment.modules import settings_at
+from probe.common.environment.environment_file import settings_at
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 STORED = torch.ones(5, 4).to(E4M3)

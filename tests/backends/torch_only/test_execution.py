@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from probe.backends import loader
 from probe.backends.protocol import UnknownValue
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list
+from probe.backends.torch.hooks import api_hooks
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import function, names_with
 
@@ -42,7 +42,7 @@ ACTING = re.compile("(^|_)(load|save|file|path|library|compile|eval|exec|import|
 
 
 def test_every_listed_function_is_found_and_none_reads_writes_or_loads() -> None:
-    families = api_list.watched()
+    families = api_hooks.watched()
     listed = [each for family in families if family != "distributed" for each in families[family]]
     missing = {each.name.base for each in listed if execution.function(each.name.base) is None}
     # torch has only left a message of these, and nothing of the same name elsewhere.

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.overrides import get_overridable_functions, get_testing_overrides
 
-from probe.backends.torch.hooks.api_list import computes_nothing, unlisted_name, watched
+from probe.backends.torch.hooks.api_hooks import computes_nothing, unlisted_name, watched
 from probe.backends.torch.originals import BUILT_IN
 
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -27,7 +27,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch_parts import LEVELS, neutral
 
-from probe.backends.torch.hooks import api_list
+from probe.backends.torch.hooks import api_hooks
 
 Calls = list[tuple[Any, ...]]
 OWNERS = {"tensor": torch.Tensor, "functional": F, "torch": torch}
@@ -130,9 +130,9 @@ def wrapped(functions: list[tuple[Any, str]], form: str, calls: Calls) -> Iterat
 @pytest.fixture(autouse=True)
 def known_anew() -> Iterator[None]:
     """The list of functions is read once for a process, and a test stands for one."""
-    api_list.watched.cache_clear()
+    api_hooks.watched.cache_clear()
     yield
-    api_list.watched.cache_clear()
+    api_hooks.watched.cache_clear()
 
 
 def differences(calls: Calls, expected: Calls) -> str:

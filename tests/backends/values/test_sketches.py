@@ -11,7 +11,7 @@ from described import describe
 from programs import batch, block_network
 
 import probe
-from probe.backends.shared import reduction
+from probe.backends.shared import tensors
 from probe.common.numerics.sketch import LANES, SHIFTED_ROWS, Sketch, sketch, unpacked
 
 SEED = 20261129
@@ -28,7 +28,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend
     """In the compiled pass, as where there is no compiler, and by the operations for devices."""
     if request.param == "numpy":
         backend.without_compiled_parts(monkeypatch)
-    elif request.param == "one pass" and reduction.reduce is None:
+    elif request.param == "one pass" and tensors.reduce is None:
         pytest.skip("the package was installed without a C compiler")
     return str(request.param)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from described import describe
 
-from probe.backends.shared import reduction
+from probe.backends.shared import tensors
 
 SHAPES = [(7,), (3, 4), (2, 3, 5), (1,), (1, 1, 1)]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -23,7 +23,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend
     """With the compiled reductions, and as where there is no compiler."""
     if request.param != "one pass":
         backend.without_compiled_parts(monkeypatch)
-    elif reduction.reduce is None:
+    elif tensors.reduce is None:
         pytest.skip("the package was installed without a C compiler")
 
 

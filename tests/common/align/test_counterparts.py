@@ -12,8 +12,8 @@ from made_dumps import call, tensor, tensor_of, write
 
 from probe.common.align.calls import calls
 from probe.common.align.counterparts import CallPair, call_pairs
-from probe.common.align.options import MatchOptions
-from probe.common.align.processes import pair_processes
+from probe.common.align.dump_pairs import pair_processes
+from probe.common.align.mapping import MatchOptions
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.numerics.sketch import sketch

@@ -13,11 +13,10 @@ from made_dumps import call, constant, tensor, write, written
 
 from probe.api import cli
 from probe.api.cli import main
-from probe.common.align.layer_names import load_rules
-from probe.common.align.mapping_files import load_api_entries, load_names, write_names
-from probe.common.align.name_mapping import map_cell
-from probe.common.align.options import BUILT_IN
-from probe.common.align.row import NAMES_DIFFER
+from probe.common.align.calls import NAMES_DIFFER
+from probe.common.align.layers import load_rules
+from probe.common.align.mapping import BUILT_IN
+from probe.common.align.name_mapping import load_api_entries, load_names, map_cell, write_names
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps

@@ -20,7 +20,7 @@ from probe.common import files
 from probe.common.callstack import Frame, StackTree
 from probe.common.dump import json_files
 from probe.common.dump.journal import ADD, MOVE, REPLACE, Header, JournalWriter
-from probe.common.dump.json_encode import encode, encode_as_python
+from probe.common.dump.json_files import encode, encode_as_python
 from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.errors import DumpFormatError, FileCheckException
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from probe.common.environment import secrets
+from probe.common.environment import gathered
 from probe.common.environment.differences import differences
-from probe.common.environment.modules import Buffer, ModuleSettings, folded, settings_at
+from probe.common.environment.environment_file import Buffer, ModuleSettings, folded, settings_at
 
 # --- the command line of a run as it is recorded, and what differs between two of them
 
 PLANTED = "planted"
 ROOT = Path(__file__).parents[3]
-PRINT = "import json; from probe.common.environment.command import command; print(json.dumps(command()))"
+PRINT = "import json; from probe.common.environment.gathered import command; print(json.dumps(command()))"
 
 
 def words_of(text: str) -> list[str]:
@@ -238,14 +238,14 @@ WITHHELD = {
 
 
 def test_variables_pass_by_an_allow_list_and_their_values() -> None:
-    kept, withheld = secrets.clean_variables({**ALLOWED, **WITHHELD})
+    kept, withheld = gathered.clean_variables({**ALLOWED, **WITHHELD})
     assert kept == ALLOWED
     assert withheld == len(WITHHELD)
 
 
 @pytest.mark.parametrize("name", ["wandb-api-key", "hf_token", "db.password", "apiKey", "GITHUB_TOKEN", "user"])
 def test_settings_with_the_name_of_a_secret_are_withheld(name: str) -> None:
-    assert secrets.clean_settings({name: 8}) == ({}, 1)
+    assert gathered.clean_settings({name: 8}) == ({}, 1)
 
 
 def test_models_and_numbers_stay_as_they_are() -> None:
@@ -253,16 +253,16 @@ def test_models_and_numbers_stay_as_they_are() -> None:
         "model": "meta-llama/Llama-3.1-8B-Instruct", "lr": 1e-4, "tokenizer": "GPT2BPETokenizer", "bf16": True,
         "betas": [0.9, 0.95], "dataset": "c4-en-00001-of-01024",
     }  # fmt: skip
-    assert secrets.clean_settings(settings) == (settings, 0)
+    assert gathered.clean_settings(settings) == (settings, 0)
 
 
 def test_of_a_path_only_the_last_part_stays() -> None:
-    kept, _ = secrets.clean_settings({"data": "/data/corpus/train.bin", "mix": "0.3 /a/b 0.7 ~/c/d"})
+    kept, _ = gathered.clean_settings({"data": "/data/corpus/train.bin", "mix": "0.3 /a/b 0.7 ~/c/d"})
     assert kept == {"data": ".../train.bin", "mix": "0.3 .../b 0.7 .../d"}
 
 
 def test_lines_of_code_lose_their_secrets() -> None:
-    assert secrets.clean_line("noise=torch.rand(2,4); random.random()") == "noise=torch.rand(2,4); random.random()"
-    assert secrets.clean_line("torch.manual_seed(0 if var=='a' else 1)") == "torch.manual_seed(0 if var=='a' else 1)"
-    assert secrets.clean_line("token = 'abc'; torch.rand(2)") == secrets.WITHHELD
-    assert secrets.clean_line("login('correct horse battery'); rand()") == "login('...'); rand()"
+    assert gathered.clean_line("noise=torch.rand(2,4); random.random()") == "noise=torch.rand(2,4); random.random()"
+    assert gathered.clean_line("torch.manual_seed(0 if var=='a' else 1)") == "torch.manual_seed(0 if var=='a' else 1)"
+    assert gathered.clean_line("token = 'abc'; torch.rand(2)") == gathered.WITHHELD
+    assert gathered.clean_line("login('correct horse battery'); rand()") == "login('...'); rand()"

@@ -8,7 +8,7 @@ import mindtorch
 import torch
 from mindtorch import _dtype
 
-from probe.backends.mindspore.tensors import dtypes
+from probe.backends.mindspore import statistics
 from probe.common.numerics.formats import format_of
 
 OF_NUMBERS = ("Int", "UInt", "Float", "BFloat", "Complex", "Bool", "String")
@@ -27,8 +27,8 @@ def test_every_dtype_has_its_line() -> None:
     found = of_mindtorch()
     assert {"float16", "float32", "int64", "bool", "complex64"} <= found.keys()
     for name, dtype in found.items():
-        line = dtypes.FORMATS.get(dtype)
+        line = statistics.FORMATS.get(dtype)
         assert line is not None, f"probe/common/numerics/formats.py has no line for {name}"
         # mindtorch replaces str() of a dtype, and the dump has MindSpore's name nevertheless.
-        assert dtypes.dtype_name(dtype) == line.mindspore
-        assert format_of(dtypes.dtype_name(dtype)) is line is format_of(str(dtype))
+        assert statistics.dtype_name(dtype) == line.mindspore
+        assert format_of(statistics.dtype_name(dtype)) is line is format_of(str(dtype))

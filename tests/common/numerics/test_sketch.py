@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from probe.backends.shared import reduction
+from probe.backends.shared import tensors
 from probe.common.numerics import sketch as sketches
 from probe.common.numerics.sketch import LANES, Sketch, distance, sketch, unpacked
 
@@ -51,8 +51,8 @@ def by_definition(values: NDArray[Any]) -> NDArray[np.float64]:
 def compiled(values: NDArray[Any]) -> Sketch:
     address = values.__array_interface__["data"][0]
     strides = tuple(stride // values.itemsize for stride in values.strides)
-    assert reduction.reduce is not None
-    packed = reduction.reduce(address, values.shape, strides, reduction.KINDS[str(values.dtype)], False, True)[4]
+    assert tensors.reduce is not None
+    packed = tensors.reduce(address, values.shape, strides, tensors.KINDS[str(values.dtype)], False, True)[4]
     assert packed is not None
     return unpacked(packed)
 
@@ -66,7 +66,7 @@ def agree(found: Sketch, expected: Sketch) -> None:
         np.testing.assert_array_equal(found.marks, expected.marks)
 
 
-needs_compiled = pytest.mark.skipif(reduction.reduce is None, reason="the package was installed without a C compiler")
+needs_compiled = pytest.mark.skipif(tensors.reduce is None, reason="the package was installed without a C compiler")
 
 
 class TestDefinition:
@@ -144,7 +144,7 @@ class TestExcluded:
 
 @needs_compiled
 class TestCompiled:
-    @pytest.mark.parametrize("dtype", [kind for kind in reduction.KINDS if kind != "bfloat16"])
+    @pytest.mark.parametrize("dtype", [kind for kind in tensors.KINDS if kind != "bfloat16"])
     @pytest.mark.parametrize("elements", [1, 63, 64, 65, 256, 257, 1000, 70_001])
     def test_every_kind_of_element_agrees(self, dtype: str, elements: int) -> None:
         values = (np.random.default_rng(SEED).standard_normal(elements) * 50).astype(dtype)

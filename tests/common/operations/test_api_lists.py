@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import probe.backends
-from probe.common.collectives.functions import IN_PLACE, RETURNING
+from probe.common.collectives.calls import IN_PLACE, RETURNING
 from probe.common.operations import table
 from probe.common.operations.lookup import function
 from probe.common.operations.table import FUNCTIONS
@@ -19,7 +19,7 @@ BACKENDS = Path(probe.backends.__file__).parent
 # MSAdapter records what PyTorch's list has.
 LISTS = sorted(BACKENDS.glob("*/hooks/api_list.yaml"))
 COLLECTIVES = {"distributed", "mint_distributed"}
-"""Families that have a table of their own: probe/common/collectives/functions.py."""
+"""Families that have a table of their own: probe/common/collectives/calls.py."""
 REVIEWED = Path(__file__).with_name("without_trait.txt")
 
 

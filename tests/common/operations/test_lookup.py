@@ -12,8 +12,7 @@ import yaml
 import probe.common.align
 from probe.common.align.operations import operation
 from probe.common.operations.function import Function
-from probe.common.operations.lookup import function, writes_in_place
-from probe.common.operations.signatures import is_default
+from probe.common.operations.lookup import function, is_default, writes_in_place
 from probe.common.operations.table import FUNCTIONS
 
 # --- A function has one line in the table, by whichever name it is asked for

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
-from probe.common.report.cells import Cells
-from probe.common.report.csv_lines import csv_text
+from probe.common.report.csv_lines import Cells, csv_text
 from probe.common.report.xlsx import Sheet, write_xlsx
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import tables

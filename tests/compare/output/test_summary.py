@@ -19,8 +19,7 @@ from probe.common.dump.reading.dump import read
 from probe.common.environment.environment_file import write
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
-from probe.compare.output.outside import outside_of
-from probe.compare.output.summary import SUSPECTS, Summary, summarise
+from probe.compare.output.summary import SUSPECTS, Summary, outside_of, summarise
 
 # --- the summary, its JSON, and the exit statuses of ``msprobe compare``
 

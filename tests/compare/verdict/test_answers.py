@@ -14,12 +14,11 @@ from probe.common.dump.journal import REPLACE, Header, JournalWriter
 from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
-from probe.compare.coverage import Coverage
-from probe.compare.followers import Followers
 from probe.compare.output import summary_text
 from probe.compare.output.summary import Summary, fails, is_unjudged, summarise
 from probe.compare.output.summary_text import headline
-from probe.compare.result import Carried, Origin
+from probe.compare.result import Carried, Coverage, Origin
+from probe.compare.runner import Followers
 
 # --- the three answers: a divergence, none, and that nobody can tell; and what a divergence has reached
 

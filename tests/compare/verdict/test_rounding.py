@@ -14,7 +14,7 @@ from made_dumps import plain
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.dump import read
-from probe.common.environment.modules import ModuleSettings
+from probe.common.environment.environment_file import ModuleSettings
 from probe.compare.comparison import compare_dumps
 from probe.compare.result import ComparisonResult, Divergence
 from probe.compare.verdict.settings import are_one, of_attributes

@@ -15,12 +15,11 @@ from torch import nn
 from probe.common.dump.reading.dump import read
 from probe.common.parallel.tasks import Where
 from probe.compare.comparison import compared
-from probe.compare.options import Options
+from probe.compare.options import Comparison, Options
 from probe.compare.output.summary import first_of
 from probe.compare.runner import summaries
-from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.cause import Causes
-from probe.compare.verdict.kinds import own_name
+from probe.compare.verdict.findings import own_name
 from probe.compare.verdict.settings import differences_of
 from probe.compare.verdict.two_runs import TwoRuns
 from probe.compare.verdict.value_causes import Place

@@ -20,14 +20,14 @@ from compare_cases import (
 )
 from made_dumps import call, plain, written
 
-from probe.common.align.mapping_files import load_names
-from probe.common.align.row import Row
+from probe.common.align.calls import Row
+from probe.common.align.name_mapping import load_names
 from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
-from probe.msprobe_rules.compare import rows as of_rows
-from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
+from probe.msprobe_rules import compare as of_rows
+from probe.msprobe_rules.compare import V26_2_ROWS
 
 # --- recorded comparisons of statistics and checksums, none of which needs a framework
 

@@ -10,7 +10,7 @@ import pytest
 
 from probe.api import cli
 from probe.configcheck.pack import read_pack
-from probe.msprobe_rules.configcheck.sheets import sheets
+from probe.msprobe_rules.configcheck import sheets
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.name for path in CASES.iterdir())

@@ -16,8 +16,7 @@ from probe.common.dump.reading.dump import read
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import LEVELS
-from probe.msprobe_rules.graph.diff import msprobe_diff, msprobe_overflows
-from probe.msprobe_rules.graph.statuses import ERROR, NO_STATUS, PASS, UNMATCHED, WARNING
+from probe.msprobe_rules.graph.diff import ERROR, NO_STATUS, PASS, UNMATCHED, WARNING, msprobe_diff, msprobe_overflows
 
 # --- ``--rules msprobe`` against what msProbe 26.2 made of the same dumps
 

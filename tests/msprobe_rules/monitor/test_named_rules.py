@@ -11,13 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.api.questions.rules import monitor_rules
+from probe.api.rules import monitor_rules
 from probe.common.errors import MsprobeException
 from probe.monitor.alerts.rows import FamilyRows, Finding
-from probe.monitor.reading.run import MonitorRun, read_monitor
-from probe.monitor.setup.alert import AlertSettings
-from probe.msprobe_rules.monitor.anomaly_file import ANALYSIS, AnomalyFile, analyse, read_anomalies
-from probe.msprobe_rules.monitor.named import NAN, TURBULENCE, NamedRule, NamedRules
+from probe.monitor.monitor_run import MonitorRun, read_monitor
+from probe.monitor.settings import AlertSettings
+from probe.msprobe_rules.monitor import (
+    ANALYSIS,
+    NAN,
+    TURBULENCE,
+    AnomalyFile,
+    NamedRule,
+    NamedRules,
+    analyse,
+    read_anomalies,
+)
 
 CASE = Path(__file__).parents[2] / "monitor" / "cases" / "v1_alert"
 RULES = [NamedRule(NAN), NamedRule(TURBULENCE, 0.5)]

@@ -8,9 +8,9 @@ import pytest
 from result_tables import read_results
 
 from probe.common.errors import MsprobeException
-from probe.msprobe_rules.output.details import DetailsRow, read_details
-from probe.msprobe_rules.output.form import Form
-from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
+from probe.msprobe_rules.precheck.details import DetailsRow, read_details
+from probe.msprobe_rules.precheck.form import Form
+from probe.msprobe_rules.precheck.layout import MSPROBE, PLAIN
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 

@@ -13,17 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from probe.api.cli import main
-from probe.msprobe_rules.output.comparisons import ComparisonRow, write
-from probe.msprobe_rules.output.details import DetailsRow, read_details
-from probe.msprobe_rules.output.form import Form
-from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
-from probe.msprobe_rules.precheck import class_metrics, our_two_device, v26_2_two_device
-from probe.msprobe_rules.precheck.class_metrics import Benchmark, Binary, Dual, measure
-from probe.msprobe_rules.precheck.constants import V26_2
-from probe.msprobe_rules.precheck.our_outputs import measured_tensor
-from probe.msprobe_rules.precheck.our_two_device import compare
-from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.msprobe_rules.precheck.v26_2_single import classify_output, classify_tensor, worst_of
+from probe.msprobe_rules.precheck import class_metrics, ours, v26_2
+from probe.msprobe_rules.precheck.class_metrics import V26_2, Benchmark, Binary, Dual, Tensor, measure
+from probe.msprobe_rules.precheck.details import DetailsRow, read_details
+from probe.msprobe_rules.precheck.form import ComparisonRow, Form, write
+from probe.msprobe_rules.precheck.layout import MSPROBE, PLAIN
+from probe.msprobe_rules.precheck.ours import compare, measured_tensor
+from probe.msprobe_rules.precheck.v26_2 import classify_output, classify_tensor, worst_of
 
 # --- one device by ``--rules msprobe`` has the rows that the release was recorded to give
 
@@ -193,7 +189,7 @@ def details(name: str) -> list[DetailsRow]:
 @pytest.mark.parametrize("case", RECORDED)
 def test_the_release_is_reproduced_bit_for_bit(case: str, tmp_path: Path) -> None:
     npu, gpu, expected = RECORDED[case]
-    written = write(str(tmp_path), *v26_2_two_device.compare(details(npu), details(gpu)), MSPROBE)
+    written = write(str(tmp_path), *v26_2.compare(details(npu), details(gpu)), MSPROBE)
     for kind, path in zip(("details", "result"), written):
         assert Path(path).read_bytes() == (CASES / expected.format(kind)).read_bytes()
 
@@ -249,7 +245,7 @@ def test_the_planted_faults_are_all_found() -> None:
     assert embedding.forward == "error"
 
 
-@pytest.mark.parametrize("method", [our_two_device, v26_2_two_device])
+@pytest.mark.parametrize("method", [ours, v26_2])
 @pytest.mark.parametrize("case", RECORDED)
 def test_headings_of_either_language_give_the_same(case: str, method: Any, tmp_path: Path) -> None:
     pair = [details(name) for name in RECORDED[case][:2]]

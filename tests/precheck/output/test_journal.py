@@ -13,7 +13,7 @@ from probe.calls.judged_results import JudgedResult
 from probe.calls.verdict.subject import NONFINITE, PASS, KernelVerdict
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.precheck.case_results import CaseResult
-from probe.precheck.output.run_journal import NO_RULES, Journal, RunSettings
+from probe.precheck.report import NO_RULES, Journal, RunSettings
 
 ROW = JudgedResult(
     "Torch.exp.0.forward.output.0", "", "float32", "float64", (2, 3),

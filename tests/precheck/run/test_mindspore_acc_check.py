@@ -18,8 +18,8 @@ from mindspore import Tensor, mint, nn, ops
 
 from msprobe.mindspore import PrecisionDebugger
 from probe.api.cli import main
-from probe.api.precheck import acc_check
-from probe.precheck.output.precheck_report import Report
+from probe.api.replaying import acc_check
+from probe.precheck.report import Report
 
 
 class Network(nn.Cell):  # type: ignore[misc]

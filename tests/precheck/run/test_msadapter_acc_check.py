@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from msprobe.mindspore import PrecisionDebugger
-from probe.api.precheck import acc_check
+from probe.api.replaying import acc_check
 
 
 class Network(torch.nn.Module):

@@ -18,12 +18,12 @@ from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
 
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
-from probe.api.precheck import acc_check
+from probe.api.replaying import acc_check
 from probe.calls.cases import Selection
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import TABLE
 from probe.common.parallel.tasks import Where
-from probe.precheck.output.precheck_report import Report
+from probe.precheck.report import Report
 
 REPLAY = Path(__file__).parents[1] / "cases" / "replay" / "dump.json"
 NAMES = ("accuracy_checking_result", "accuracy_checking_details", "precheck")

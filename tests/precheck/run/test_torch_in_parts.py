@@ -18,9 +18,9 @@ from planted_kernels import FAULTS, IN_FLOAT32, planted
 
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
-from probe.api.precheck import acc_check
+from probe.api.replaying import acc_check
 from probe.precheck import in_parts
-from probe.precheck.output.precheck_report import Report
+from probe.precheck.report import Report
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ MEASURED = """
 import json, sys
 import torch, torch.nn.functional as F
 from msprobe.pytorch import PrecisionDebugger
-from probe.api.precheck import acc_check
+from probe.api.replaying import acc_check
 
 def most():
     # The largest memory of getrusage is at first that of the process which started this one.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.api.precheck import load
+from probe.api.replaying import load
 from probe.calls import evaluation
 from probe.calls.cases import Selection
 from probe.calls.evaluation import Call

@@ -15,8 +15,8 @@ import torch
 
 import probe
 from msprobe.pytorch import PrecisionDebugger
-from probe.api.precheck import acc_check
-from probe.backends.torch.hooks import api_list
+from probe.api.replaying import acc_check
+from probe.backends.torch.hooks import api_hooks
 from probe.common.errors import MsprobeException
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated")
@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "vander": (MATRIX[0],),
 }
 """Positional arguments alone, which both functions of a name take."""
-NAMES = sorted(each.name.base for functions in api_list.watched().values() for each in functions if each.name.function)
+NAMES = sorted(each.name.base for functions in api_hooks.watched().values() for each in functions if each.name.function)
 
 
 def call(function: Callable[..., Any], first: torch.Tensor, *others: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from generated.truth import Truth, truth_of
 from probe.common.parallel.tasks import Where
 from probe.overflow.find_overflow import find_overflow
-from probe.overflow.findings import COMMUNICATION, Finding, Report
+from probe.overflow.overflow_report import COMMUNICATION, Finding, Report
 
 
 @dataclass(frozen=True)

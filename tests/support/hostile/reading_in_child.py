@@ -16,14 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import probe
-from probe.common.align import layer_names as rules
-from probe.common.align import mapping_files
-from probe.common.config.json_file import read_object
-from probe.common.dump import recovery
+from probe.common.align import layers as rules
+from probe.common.align import name_mapping
+from probe.common.data_files import read_object
+from probe.common.dump import json_files
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.reading import tensor_reading
+from probe.compare import tensor_rows
 from probe.compare.ranks import merge
-from probe.compare.rows import tensor_transforms
 
 
 def read_dump(path: str) -> None:
@@ -41,17 +41,17 @@ def read_journal(path: str) -> None:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-    "names": mapping_files.load_names,
-    "apis": mapping_files.load_api_entries,
+    "names": name_mapping.load_names,
+    "apis": name_mapping.load_api_entries,
     "layers": rules.load_rules,
-    "matrices": tensor_transforms.load_post_processing,
+    "matrices": tensor_rows.load_post_processing,
     "choice": merge.load_choice,
     "tensor": tensor_reading.read_tensor,
     "mapped": lambda path: tensor_reading.read_tensor(path, mapped=True),
     "dump": read_dump,
     "journal": read_journal,
     "config": read_object,
-    "recover": lambda path: [str(found) for found in recovery.recover(path)],
+    "recover": lambda path: [str(found) for found in json_files.recover(path)],
 }
 
 

@@ -12,7 +12,7 @@ import forks
 
 from probe.common.parallel.tasks import Where
 from probe.overflow.find_overflow import find_overflow
-from probe.overflow.findings import Finding
+from probe.overflow.overflow_report import Finding
 
 _SCRIPT = Path(__file__).with_name("running.py")
 _FIRST = re.compile(r"step (\d+): (\S+) is the first record")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.rollout.check import check
-from probe.rollout.kinds.levels import level_of
+from probe.rollout.kinds.differences import level_of
 from probe.rollout.report import RolloutReport
 
 Array = NDArray[Any]

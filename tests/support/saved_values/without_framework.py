@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from probe.rollout.saving.rules import PROBE_SAVING
+from probe.rollout.saving.folders import PROBE_SAVING
 from probe.rollout.saving.saver import Saver
 
 

@@ -1,5 +1,5 @@
 """``python -m msprobe.core.monitor.anomaly_processor``."""
 
-from probe.api.commands.watching.anomaly_processor import main
+from probe.api.commands.monitor import main
 
 __all__ = ["main"]

@@ -2,6 +2,6 @@
 
 import sys
 
-from probe.api.commands.watching.anomaly_processor import main
+from probe.api.commands.monitor import main
 
 sys.exit(main())

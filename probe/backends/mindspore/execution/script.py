@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.mindspore.execution import functions, values
-from probe.backends.mindspore.tensors import dtypes
+from probe.backends.mindspore import statistics
+from probe.backends.mindspore.execution import values
 from probe.backends.protocol import ScriptParts, UnknownValue
 from probe.common.numerics.formats import Format, format_of
 from probe.common.source_text import arguments, source
@@ -83,11 +83,11 @@ _RECORDED = """    if name in RECORDED:
 
 def spelled(base: str, attributes: Mapping[str, Any] | None, called: str = "") -> str | None:
     """``mindspore.mint.add``, ``mindspore.Tensor.add``, or a primitive as it is made; ``None`` where it has no name."""
-    found = functions.place(base, called)
+    found = values.place(base, called)
     if found is not None:
         owner, attribute = found
         return f"mindspore.Tensor.{attribute}" if isinstance(owner, type) else f"{owner.__name__}.{attribute}"
-    named, settings = functions.primitive_name(base), functions.settings(attributes)
+    named, settings = values.primitive_name(base), values.settings(attributes)
     if named is None:
         return None
     return f"{named}({', '.join(arguments((), settings))})"
@@ -99,7 +99,7 @@ def plain(entry: Mapping[str, Any]) -> str:
     Raises:
         UnknownValue: it cannot be made from what the dump says.
     """
-    return f"kind(mindspore.{dtypes.plain_name(values.plain_value(entry, 'cpu'))})"
+    return f"kind(mindspore.{statistics.plain_name(values.plain_value(entry, 'cpu'))})"
 
 
 def inline(numbers: str, dtype: str) -> str:

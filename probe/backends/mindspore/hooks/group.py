@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from probe.backends.mindspore.autograd.interface import Tracker
-from probe.backends.mindspore.autograd.tracker import tracker_for
+from probe.backends.mindspore.backward_tracker import tracker_for
+from probe.backends.mindspore.gradient_graph import Tracker
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.hooks import api_list, module_hooks
+from probe.backends.mindspore.hooks import api_hooks, module_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
-from probe.backends.mindspore.hooks.graph_mode import check_pynative
-from probe.backends.mindspore.hooks.jit import Compilation
+from probe.backends.mindspore.hooks.jit import Compilation, check_pynative
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
 from probe.backends.protocol import HeldTensor, ModuleHandles
 from probe.backends.shared.api_list import Watched, custom_name
@@ -37,7 +36,7 @@ class Seen:
     works: Callable[[], list[type]]
 
 
-OF_MINDSPORE = Seen(CELLS, api_list.watched, api_list.risk_class, async_work_types)
+OF_MINDSPORE = Seen(CELLS, api_hooks.watched, api_hooks.risk_class, async_work_types)
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,13 @@ from weakref import ref
 from mindspore import nn
 from typing_extensions import TypeAlias
 
-from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
-from probe.backends.mindspore.autograd.interface import Tracker
+from probe.backends.mindspore.gradient_graph import DIFFERENTIABLE, Tracker
 from probe.backends.mindspore.guards import guarded, is_unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.internals import HookHandle, calls_hooks, executor, register_hook, remove_hook
 from probe.backends.protocol import ModuleHandles
-from probe.backends.shared.autograd.watches import ModuleWatch
-from probe.backends.shared.copies import HooksStayOut, NotCopied
-from probe.backends.shared.models import ModuleShape, NamedModules
+from probe.backends.shared.gradient_graph import ModuleWatch
+from probe.backends.shared.models import HooksStayOut, ModuleShape, NamedModules, NotCopied
 from probe.backends.shared.patching import Handles, each, remove_all
 from probe.common import callstack
 from probe.common.containers import by_prefix

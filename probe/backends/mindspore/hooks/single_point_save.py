@@ -15,13 +15,12 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore.ops import constexpr
 
-from probe.backends.mindspore import guards
-from probe.backends.mindspore.hooks.graph_mode import compiling, is_ascend
+from probe.backends.mindspore import guards, statistics
+from probe.backends.mindspore.hooks.jit import compiling, is_ascend
 from probe.backends.mindspore.hooks.module_hooks import hook_gradient
 from probe.backends.mindspore.internals import executor, remove_hook
-from probe.backends.mindspore.randomness.random_calls import rank
-from probe.backends.mindspore.tensors import statistics
-from probe.backends.mindspore.tensors.dtypes import dtype_name
+from probe.backends.mindspore.randomness import rank
+from probe.backends.mindspore.statistics import dtype_name
 from probe.common import files, log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException

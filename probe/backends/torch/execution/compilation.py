@@ -12,23 +12,15 @@ from typing import Any
 
 import torch
 
-from probe.backends.protocol.compiling import (
-    Backend,
-    CallListener,
-    Given,
-    ModuleAt,
-    NothingCompiled,
-    Part,
-)
+from probe.backends.protocol.execution import Backend, CallListener, Given, ModuleAt, NothingCompiled, Part
 from probe.backends.torch import internals
-from probe.backends.torch.execution.raised import SUMMED_IN, Raised, Recorded, plain_name, raised
-from probe.backends.torch.execution.rounding import move
+from probe.backends.torch.execution.rounding import SUMMED_IN, Raised, Recorded, move, plain_name, raised
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
 from probe.common.containers import found_in
 from probe.common.dump.nearest_names import did_you_mean
 from probe.common.errors import MsprobeException
+from probe.common.harmless_text import printable
 from probe.common.numerics.formats import unit_roundoff
-from probe.common.terminal_text import printable
 
 _HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
@@ -114,7 +106,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 class TorchModule:
-    """Implements `probe.backends.protocol.compiling.KeptModule`.
+    """Implements `probe.backends.protocol.execution.KeptModule`.
 
     Args:
         module: A copy that nobody else has.

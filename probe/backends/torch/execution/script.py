@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from probe.backends.protocol import ScriptParts
-from probe.backends.torch.execution.functions import place
-from probe.backends.torch.execution.values import plain_value, tensor
+from probe.backends.torch.execution.values import place, plain_value, tensor
 from probe.common.numerics.formats import is_complex, rounds
 from probe.common.source_text import source
 

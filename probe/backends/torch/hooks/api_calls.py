@@ -9,12 +9,103 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.shared.async_collectives import AsyncWorkHandles
-from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.shared.backward_tracker import BackwardTracker
 from probe.backends.torch import internals
-from probe.backends.torch.guards import compiling, guarded, passed_over
-from probe.backends.torch.hooks.api_backward import ApiBackward
+from probe.backends.torch.gradient_graph import TorchGraph
+from probe.backends.torch.guards import compiling, guarded, passed_over, skipped
+from probe.backends.torch.originals import own
+from probe.backends.torch.views import Part, WriteCheck, has_lost_its_node, write_check, written_through
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
+
+_grad_enabled = torch.is_grad_enabled
+
+
+class ApiBackward:
+    """Reports the backward of API calls to a listener."""
+
+    def __init__(self, listener: Listener, tracker: BackwardTracker, graph: TorchGraph) -> None:
+        self.listener = listener
+        self._advance = tracker.advance
+        self._register_posthook = graph.register_posthook
+
+    def watch(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
+        """Call after the forward of a call whose backward is wanted."""
+        if not _grad_enabled():
+            return
+        tensor = _first_tensor(output)
+        # A dropout of probability 0 has no backward by contract.
+        if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
+            return
+        is_written = None
+        if own._is_view(tensor):
+            write = written_through(tensor, args, kwargs)
+            if write is not None:
+                self._watch_write(call, tensor, write)
+                return
+            if has_lost_its_node(tensor):
+                return
+            is_written = write_check(tensor)
+        node = tensor.grad_fn
+        if node is not None:
+            self._register_posthook(node, _CallHook(self, call, node._sequence_nr(), is_written))
+
+    def _watch_write(self, call: Any, view: torch.Tensor, node: Any) -> None:
+        number, part = node._sequence_nr(), Part.of(view)
+
+        def backward(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+            # The first input is the whole tensor before, the others are what was written from.
+            inputs = [part(grad_input[0]), *grad_input[1:]]
+            self.report(call, number, inputs, [part(gradient) for gradient in grad_output])
+
+        self._register_posthook(node, functools.partial(guarded, self.listener, call, backward))
+
+    def report(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        """The call's node, which has the sequence number `number`, has run."""
+        self._advance(number)
+        self.listener.backward_api(call, grad_output, grad_input)
+
+
+class _CallHook:
+    """The hook on the gradient node of one call: one object for the garbage collector, as `node_hooks.NodeHook` is."""
+
+    __slots__ = ("_backward", "_call", "_is_written", "_number")
+
+    def __init__(self, backward: ApiBackward, call: Any, number: int, is_written: WriteCheck | None) -> None:
+        self._backward = backward
+        self._call = call
+        self._number = number
+        self._is_written = is_written
+        """Tells of a returned view whether it was written to: then only a part of its gradient arrives here."""
+
+    @skipped
+    def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        # Returns nothing: what a hook returns takes the gradient's place.
+        guarded(self._backward.listener, self._call, self._report, grad_input, grad_output)
+
+    def _report(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        if self._is_written is not None and self._is_written():
+            grad_input, grad_output = [None] * len(grad_input), [None] * len(grad_output)
+        self._backward.report(self._call, self._number, grad_input, grad_output)
+
+
+def _drops_nothing(name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if "dropout" not in name.api:
+        return False
+    probability = kwargs.get("p", args[1] if len(args) > 1 else None)
+    return isinstance(probability, (int, float)) and probability == 0
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor of an output: first element recursively, first tensor value of a dictionary."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (list, tuple)) and value:
+        return _first_tensor(value[0])
+    if isinstance(value, Mapping):
+        return next((item for item in value.values() if isinstance(item, torch.Tensor)), None)
+    return None
+
 
 all_disabled = internals.function_modes_disabled
 

@@ -15,28 +15,157 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FunctionType, WrapperDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Callable
 
 import torch
 
+from probe.backends.shared import api_list
 from probe.backends.shared.api_list import Watched
-from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.shared.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import Attributes, CodeSwap, each, in_the_place_of
 from probe.backends.torch import internals
-from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.casts import CastWatch
+from probe.backends.torch.gradient_graph import TorchGraph
 from probe.backends.torch.guards import guarded, passed_over
-from probe.backends.torch.hooks.api_backward import ApiBackward
-from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
-from probe.backends.torch.hooks.api_list import unlisted_name
+from probe.backends.torch.hooks.api_calls import ApiBackward, ApiCalls, all_disabled
+from probe.backends.torch.hooks.compilers import readable_swap, script_guard
 from probe.backends.torch.hooks.function_mode import FunctionMode
-from probe.backends.torch.hooks.torch_compile import readable_swap
-from probe.backends.torch.hooks.torch_script import script_guard
-from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, is_of_torch, own
-from probe.common.interfaces import ApiName, Handle, Listener
+from probe.backends.torch.hooks.npu_functions import npu_functions
+from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, functions, is_of_torch, own
+from probe.backends.torch.tensors.statistics import EIGHT_BIT_FLOAT
+from probe.common.interfaces import ApiName, Handle, Listener, Logs
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
+
+_CASTS = frozenset((own.to, own.type))
+_PRODUCTS = frozenset(
+    getattr(functions, name)
+    for name in ("_scaled_mm", "_scaled_mm_v2", "_scaled_grouped_mm")
+    if hasattr(functions, name)
+)
+
+
+class CastWatch:
+    """Tells of casts to float8 dtypes, and of products of them, among the calls that pass a function mode.
+
+    Args:
+        mode: The mode of the hooks on APIs. Without these the watch puts it in place itself.
+        logs: Told of a failure of the tool.
+    """
+
+    def __init__(self, mode: FunctionMode, logs: Logs) -> None:
+        self._mode = mode
+        self._logs = logs
+        self._brings_mode = False
+        self.note: Callable[[str], None] | None = None
+        """Called with the name of each dtype; ``None`` if nothing is watched."""
+
+    def attach(self, note: Callable[[str], None], has_mode: bool) -> None:
+        """Tell `note` until `remove`; `has_mode` is true if the mode is in place."""
+        self.note, self._brings_mode = note, not has_mode
+        if not has_mode:
+            self._mode.install()
+            script_guard.install(self, self._suspended, self._logs)
+
+    def remove(self) -> None:
+        """Tell nothing more, and take the mode away if it was put in place here."""
+        self.note = None
+        if self._brings_mode:
+            script_guard.remove(self)
+            self._mode.remove()
+            self._brings_mode = False
+
+    @contextmanager
+    def _suspended(self, _module: Any) -> Iterator[None]:
+        self._mode.remove()
+        try:
+            yield
+        finally:
+            self._mode.install()
+
+    @passed_over
+    def see(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Look at a call before it runs."""
+        if function in _CASTS or function in _PRODUCTS:
+            guarded(self._logs, "casts to float8", self._tell, function, args, kwargs)
+
+    def _tell(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        # A cast begins with the tensor itself, whose dtype may be any.
+        seen = (*(args if function in _PRODUCTS else args[1:]), *kwargs.values())
+        for value in seen:
+            dtype = value.dtype if isinstance(value, torch.Tensor) else value
+            if isinstance(dtype, torch.dtype) and dtype in EIGHT_BIT_FLOAT and self.note is not None:
+                self.note(str(dtype).removeprefix("torch."))
+
+
+_LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "api_list.yaml")
+_RISK_PREFIXES = {prefix: (prefix,) for prefix in ("Functional", "Tensor", "Torch", "Distributed", "NPU")}
+# Below these prefixes a function has the class of the torch function of the same name.
+_RISK_PREFIXES.update(VF=("Torch",), Aten=("Torch",))
+
+_MODULES = (torch.linalg, torch.fft, torch.special)
+"""Beside torch itself, what has functions that are in no list."""
+
+
+def _owners() -> dict[str, Any]:
+    owners: dict[str, Any] = {
+        "functional": torch.nn.functional,
+        "tensor": torch.Tensor,
+        "torch": torch,
+        "vf": internals.VariableFunctions,
+    }
+    if torch.distributed.is_available():
+        owners["distributed"] = torch.distributed
+    return owners
+
+
+@functools.cache
+def watched() -> dict[str, list[Watched]]:
+    """Every function of the list that this torch has, by family."""
+    families = api_list.watched(_LIST, _owners(), in_place=("distributed",))
+    families["npu"] = npu_functions()
+    return api_list.told_apart(families, is_removed)
+
+
+def is_removed(watched: Watched) -> bool:
+    """True of a function that torch has only left a message of, such as ``torch.lstsq``."""
+    return getattr(watched.function, "__module__", None) == "torch._linalg_utils"
+
+
+def risk_class(base: str) -> str:
+    """``core``, ``low`` or ``middle`` of ``Prefix.api``; what a user registered is always ``core``."""
+    return api_list.risk_class(base, _RISK_PREFIXES)
+
+
+def unlisted_name(function: Any) -> ApiName | None:
+    """The name of a built-in function that no family has; ``None`` if it makes and changes no number of a tensor."""
+    attribute = function.__name__
+    if computes_nothing(attribute):
+        return None
+    if type(function) in (MethodDescriptorType, WrapperDescriptorType):
+        return ApiName(f"Tensor.{attribute}", attribute)
+    owner, attribute = _owned_elsewhere().get(function, (torch, attribute))
+    # Of a dotted name the last part stands in the record, as with the functions of the list.
+    is_other = owner is not torch and hasattr(torch, attribute)
+    return ApiName(f"Torch.{attribute}", attribute, function=f"{owner.__name__}.{attribute}" if is_other else "")
+
+
+def computes_nothing(name: str) -> bool:
+    """True if a function makes and changes no number of a tensor, by the table of functions."""
+    return has(name, Trait.TELLS, Trait.BRINGS_IN, Trait.HANDS_ON) and not has(name, Trait.OVERWRITES, Trait.LEAVES_OUT)
+
+
+@functools.cache
+def _owned_elsewhere() -> dict[Any, tuple[Any, str]]:
+    return {
+        function: (module, attribute)
+        for module in _MODULES
+        for attribute, function in vars(module).items()
+        if type(function) is BuiltinFunctionType
+    }
 
 
 class ApiHooks:
@@ -65,9 +194,9 @@ class ApiHooks:
         """The names of functions that no family has; ``None`` for those that make and change no number."""
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
-        for family, functions in families.items():
+        for family, of_family in families.items():
             # Of two names of one built-in function the first is what it is called where it was imported before.
-            for watched in sorted(functions, key=lambda watched: watched.attribute in _OTHER_NAMES):
+            for watched in sorted(of_family, key=lambda watched: watched.attribute in _OTHER_NAMES):
                 self._prepare_one(family, watched)
 
     def _prepare_one(self, family: str, watched: Watched) -> None:

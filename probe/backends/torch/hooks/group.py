@@ -2,24 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Callable
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probe.backends.protocol import HeldTensor, ModuleHandles
 from probe.backends.shared.api_list import as_now, custom_name
-from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.shared.patching import wrap_attribute
-from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list, module_hooks
+from probe.backends.shared.backward_tracker import BackwardTracker
+from probe.backends.shared.patching import CodeSwap, each, remove_all, wrap_attribute
+from probe.backends.torch.gradient_graph import TorchGraph
+from probe.backends.torch.guards import guarded, passed_over, unobserved
+from probe.backends.torch.hooks import api_hooks, module_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
+from probe.backends.torch.hooks.compilers import readable_swap, something_is_compiled
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
-from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
-from probe.backends.torch.hooks.torch_compile import something_is_compiled
+from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER
 from probe.common.interfaces import Handle, Listener, ModuleName
+
+
+class OptimizerHooks:
+    """Reports both to a listener between `install` and `remove`."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        functions = (getattr(torch.nn.utils, name) for name in ("clip_grad_norm_", "clip_grad_value_"))
+        self._swaps = [self._swap(function) for function in functions if isinstance(function, FunctionType)]
+        self._handles: list[Handle] = []
+
+    def _swap(self, function: FunctionType) -> CodeSwap:
+        listener = self._listener
+
+        @passed_over
+        def clip(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            guarded(listener, CLIP_GRAD, listener.enter_optimizer, CLIP_GRAD)
+            try:
+                return body(*args, **kwargs)
+            finally:
+                guarded(listener, CLIP_GRAD, listener.leave_optimizer, CLIP_GRAD)
+
+        return readable_swap(function, clip)
+
+    def install(self) -> None:
+        try:
+            self._install()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _install(self) -> None:
+        for swap in self._swaps:
+            swap.install()
+        listener = self._listener
+        for register, report in (
+            (register_optimizer_step_pre_hook, listener.enter_optimizer),
+            (register_optimizer_step_post_hook, listener.leave_optimizer),
+        ):
+            self._handles.append(register(lambda *_, report=report: guarded(listener, OPTIMIZER, report, OPTIMIZER)))
+
+    def remove(self) -> None:
+        each([functools.partial(remove_all, self._handles), *(swap.restore for swap in self._swaps)])
 
 
 @dataclass(frozen=True)
@@ -38,7 +84,7 @@ class TorchHooks:
 
     def __init__(self) -> None:
         self._parts: _Parts | None = None
-        self.risk_class = api_list.risk_class
+        self.risk_class = api_hooks.risk_class
         self.attach_passes = module_hooks.attach_passes
         self.attach_gradient = module_hooks.attach_gradient
         self.unobserved = unobserved
@@ -47,7 +93,7 @@ class TorchHooks:
         if self._parts is None or self._parts.listener is not listener:
             graph = TorchGraph(listener)
             tracker = BackwardTracker(listener, graph)
-            apis = ApiHooks(listener, tracker, graph, as_now(api_list.watched()))
+            apis = ApiHooks(listener, tracker, graph, as_now(api_hooks.watched()))
             modules, optimizer = ModuleHooks(listener, tracker), OptimizerHooks(listener)
             self._parts = _Parts(listener, tracker, apis, modules, optimizer)
         return self._parts
@@ -65,7 +111,7 @@ class TorchHooks:
         return module_hooks.SHAPE.tensors(models).items()
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
-        name = custom_name(owner, attribute, prefix, api_list.watched())
+        name = custom_name(owner, attribute, prefix, api_hooks.watched())
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
 

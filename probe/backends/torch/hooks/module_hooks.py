@@ -13,23 +13,22 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import ModuleHandles
-from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.shared.autograd.graph import GradientEdge
-from probe.backends.shared.autograd.watches import ModuleWatch
-from probe.backends.shared.copies import HooksStayOut, NotCopied
-from probe.backends.shared.models import ModuleShape, NamedModules
+from probe.backends.shared.backward_tracker import BackwardTracker
+from probe.backends.shared.gradient_graph import GradientEdge, ModuleWatch
+from probe.backends.shared.models import HooksStayOut, ModuleShape, NamedModules, NotCopied
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, skipped
-from probe.backends.torch.hooks.torch_compile import (
+from probe.backends.torch.hooks.compilers import (
     compiled_by_wrapper,
     compiled_in_place,
     registered_as,
     say_what_is_compiled,
+    script_guard,
     seen_from_outside,
     something_is_compiled,
+    without_hooks,
 )
-from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.backends.torch.originals import of_torch
 from probe.common import log
 from probe.common.containers import by_prefix

@@ -8,15 +8,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from probe.backends.shared.npy_file import npy_file
+from probe.backends.shared.tensors import npy_file
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, unobserved, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
-from probe.backends.torch.tensors.statistics import KEYS, Statistics, Unsupported
-from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
+from probe.backends.torch.tensors.statistics import GIVEN_BACK, KEYS, Statistics, Unsupported, whole
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Tensor = torch.Tensor

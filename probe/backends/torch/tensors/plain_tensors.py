@@ -1,6 +1,6 @@
 """Entries of ordinary tensors in the host's memory, by a compiled function that need not be there.
 
-It is built where `probe.backends.shared.reduction` is, and used where torch lends its tensors by DLPack's C exchange
+It is built where `probe.backends.shared.tensors` is, and used where torch lends its tensors by DLPack's C exchange
 interface, which old releases lack. A small tensor takes 1.0 us; 2.5 where Python asks it some twenty questions.
 """
 
@@ -12,8 +12,7 @@ from typing import Any, Optional
 
 import torch
 
-from probe.backends.shared.nonfinite import only_finite
-from probe.backends.shared.reduction import KINDS
+from probe.backends.shared.tensors import KINDS, only_finite
 from probe.backends.torch import internals
 from probe.backends.torch.originals import own
 from probe.common.interfaces import Entry, StatisticsMode

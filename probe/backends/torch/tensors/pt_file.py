@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from probe.backends.shared import checksums
-from probe.backends.shared.npy_file import npy_file
+from probe.backends.shared import tensors
+from probe.backends.shared.tensors import npy_file
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.originals import functions, own
-from probe.backends.torch.tensors.storage import bytes_of
+from probe.backends.torch.tensors.statistics import bytes_of
 from probe.common.interfaces import TensorFile
 
 SUFFIX = ".pt"
@@ -60,7 +60,7 @@ def tensor_file(tensor: torch.Tensor) -> TensorFile:
     if tensor.dtype not in _STORAGES:
         return cast(TensorFile, beneath_transforms(_saved_by_torch, tensor))
     data = bytes_of(tensor)
-    crc = checksums.crc32_of(data)
+    crc = tensors.crc32_of(data)
     head, tail = archive(tensor.dtype, tensor.shape).around(crc)
     return TensorFile(SUFFIX, head, data.data, tail, crc)
 
@@ -83,7 +83,7 @@ def _saved_by_torch(tensor: torch.Tensor) -> TensorFile:
     stream = io.BytesIO()
     torch.save(_contiguous_copy(tensor), stream)
     content = stream.getbuffer()
-    return TensorFile(SUFFIX, b"", content, b"", checksums.crc32_of(content))
+    return TensorFile(SUFFIX, b"", content, b"", tensors.crc32_of(content))
 
 
 def _contiguous_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -132,6 +132,7 @@ def archive(dtype: torch.dtype, shape: tuple[int, ...]) -> Archive:
 _BY_REFERENCE = 0xFFFFFFFF
 """In a field of 32 bits: the number is in a field of 64 bits elsewhere."""
 _ZIP64_VERSION = 45
+"""The version of the zip format that is needed for 64-bit sizes, by its specification: 4.5."""
 _FIRST_DAY = 0x0021
 """1980-01-01, the first day there is in a zip file: equal tensors are equal files."""
 

@@ -9,18 +9,181 @@ they wait for one common transfer.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from collections.abc import Sequence
+from typing import Any, Callable, cast
 
 import numpy as np
 import torch
 
-from probe.backends.shared import checksums, nonfinite, reduction
+from probe.backends.shared import tensors
 from probe.backends.torch import internals
+from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.originals import functions, own
-from probe.backends.torch.tensors import sketches
 from probe.backends.torch.tensors.plain_tensors import SEVERAL_THREADS_FROM
-from probe.backends.torch.tensors.storage import bytes_of, whole
 from probe.common.interfaces import Entry, StatisticsMode
+from probe.common.numerics import sketch as definition
+from probe.common.numerics.sketch import LANES, LIMIT, MARKS, SHIFTED_ROWS
+
+GIVEN_BACK = "its memory was given back, so it has no values now"
+"""The reason why a tensor has no statistics."""
+
+
+def whole(tensor: torch.Tensor) -> bool:
+    """True if the memory of a dense tensor holds all of its elements.
+
+    Frameworks take it away and leave the tensor there, sharded parameters and outputs that are computed again for
+    example. Torch reads on behind its end all the same, which ends the process; the address says nothing, for that of
+    a view is then its offset.
+    """
+    count = own.numel(tensor)
+    if count and not own.is_contiguous(tensor):
+        count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, own.stride(tensor)))
+    there = own.untyped_storage(tensor).nbytes()
+    end = (own.storage_offset(tensor) + count) * own.element_size(tensor)
+    return bool(end <= there or not count or own._is_zerotensor(tensor))
+
+
+class _LentMemory:
+    """Lends numpy the memory of a tensor, which is kept for as long as the array is.
+
+    In a quarter of the time of torch's ways to do that. After ``numpy()`` torch would also refuse to resize the memory
+    for as long as it lives, as FSDP2 does all the time.
+    """
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor, address: int) -> None:
+        self._tensor = tensor
+        size = own.numel(tensor) * own.element_size(tensor)
+        self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The elements' bytes in row-major order: one dimension, uint8; of a contiguous host tensor its own memory.
+
+    The tensor must be `whole`.
+    """
+    address = own.data_ptr(tensor)
+    if not address or not tensor.is_cpu or own.is_conj(tensor) or own.is_neg(tensor) or not own.is_contiguous(tensor):
+        tensor = beneath_transforms(_in_order, tensor)
+        address = own.data_ptr(tensor)
+    return np.asarray(_LentMemory(tensor, address)) if address else np.zeros(0, np.uint8)
+
+
+def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    if own._is_zerotensor(tensor):
+        tensor = own.clone(tensor)  # it has no memory, and is whole all the same
+    return cast(torch.Tensor, own.cpu(own.contiguous(own.resolve_neg(own.resolve_conj(tensor)))))
+
+
+_PERIOD = SHIFTED_ROWS * LANES
+"""Elements after which lanes begin again; signs do not."""
+_MOST_SIGNS = _PERIOD << 8
+"""Elements that are sketched at once on a device, 67 million."""
+_KINDS = {getattr(torch, name): kind for name, kind in tensors.KINDS.items() if hasattr(torch, name)}
+
+
+def packed(tensor: torch.Tensor) -> bytes:
+    """The packed sketch of a dense tensor on the host, of any dtype."""
+    if not own.numel(tensor):
+        return definition.NOTHING
+    plain = own.resolve_neg(own.resolve_conj(own.detach(tensor)))
+    if plain.dtype.is_complex:
+        plain = functions.view_as_real(plain)
+    if plain.dtype is torch.bool:
+        plain = own.view(plain, torch.uint8)
+    elif plain.dtype not in _KINDS:
+        plain = own.to(plain, _wider(plain.dtype))
+    if tensors.reduce is not None:
+        kind = _KINDS[plain.dtype]
+        made = tensors.reduce(own.data_ptr(plain), plain.shape, own.stride(plain), kind, False, True)[4]
+        assert made is not None
+        return made
+    # Lent, and not by torch's own way: after that it would refuse to resize the memory, as FSDP2 does all the time.
+    wider = _wider(plain.dtype)
+    lent = bytes_of(own.to(plain, wider)).view(np.float32 if wider is torch.float32 else np.float64)
+    return definition.sketch(lent).packed()
+
+
+def _wider(dtype: torch.dtype) -> torch.dtype:
+    """A dtype that numpy has and that holds all values of `dtype`; of uint64 and int64 the 53 highest bits."""
+    return torch.float32 if dtype.is_floating_point and dtype is not torch.float64 else torch.float64
+
+
+def on_device(tensor: torch.Tensor) -> torch.Tensor:
+    """64 sums, the number of excluded elements and eight marks, still being computed; shape ``[73]``, float32.
+
+    Args:
+        tensor: A tensor with at least one element.
+    """
+    plain = own.detach(tensor)
+    if plain.dtype.is_complex:
+        plain = functions.view_as_real(own.resolve_conj(plain))
+    flat = own.to(own.reshape(plain, -1), torch.float32)
+    total: Any = None
+    for start in range(0, own.numel(flat), _MOST_SIGNS):
+        part = own.narrow(flat, 0, start, min(_MOST_SIGNS, own.numel(flat) - start))
+        made = _part(part, start // LANES)
+        total = made if total is None else functions.add(total, made)
+    return total  # type: ignore[no-any-return]
+
+
+def _part(part: torch.Tensor, first_row: int) -> torch.Tensor:
+    kept = functions.lt(functions.abs(part), LIMIT)
+    both = functions.stack((functions.where(kept, part, 0.0), functions.where(kept, 0.0, 1.0)))
+    size = own.numel(part)
+    signed = functions.mul(both, own.narrow(_signs(part.device, first_row, size), 0, 0, size))
+    period = min(_PERIOD, -(-size // LANES) * LANES)
+    signed = functions.constant_pad_nd(signed, (0, -size % period))
+    # Rows with the same shift come together first, then the columns are turned into lanes.
+    rows = own.reshape(signed, (2, -1, period))
+    summed = own.reshape(own.sum(rows, 1), (2, -1))
+    order = own.narrow(_order(part.device), 0, 0, period)
+    lanes = own.sum(own.reshape(functions.index_select(summed, 1, order), (2, -1, LANES)), 1)
+    marks = own.sum(own.reshape(own.__getitem__(lanes, 1), (-1, MARKS)), 0)
+    count = own.sum(own.__getitem__(both, 1))
+    made: torch.Tensor = functions.cat((own.__getitem__(lanes, 0), own.reshape(count, 1), marks))
+    return made
+
+
+_kept_signs: dict[tuple[torch.device, int], torch.Tensor] = {}
+_kept_orders: dict[torch.device, torch.Tensor] = {}
+
+
+def _signs(device: torch.device, first_row: int, size: int) -> torch.Tensor:
+    """At least `size` signs from `first_row` on, in float32 products of which nothing is rounded."""
+    known = _kept_signs.get((device, first_row))
+    if known is None or own.numel(known) < size:
+        rows = 1 << (-(-size // LANES) - 1).bit_length()
+        made = functions.from_numpy(definition.signs(first_row, rows).reshape(-1))
+        known = _kept_signs[device, first_row] = own.to(made, device)
+    return known
+
+
+def _order(device: torch.device) -> torch.Tensor:
+    """The index of the element that comes to each lane of each row of a period."""
+    known = _kept_orders.get(device)
+    if known is None:
+        rows = np.arange(SHIFTED_ROWS)[:, None]
+        order = rows * LANES + (np.arange(LANES) ^ definition.shifts(0, SHIFTED_ROWS)[:, None])
+        known = _kept_orders[device] = own.to(functions.from_numpy(order.reshape(-1)), device)
+    return known
+
+
+def fetched(sums: Sequence[torch.Tensor]) -> list[bytes]:
+    """The packed sketches of what `on_device` made, with one transfer from each device."""
+    found: list[bytes] = [b""] * len(sums)
+    groups: dict[torch.device, list[int]] = {}
+    for i, each in enumerate(sums):
+        groups.setdefault(each.device, []).append(i)
+    for members in groups.values():
+        rows = own.numpy(own.cpu(functions.stack([sums[i] for i in members])))
+        for i, row in zip(members, rows):
+            count = int(row[LANES])
+            whole = definition.Sketch(row[:LANES], count, row[LANES + 1 :] if count else None)
+            found[i] = whole.packed()
+    return found
+
 
 KEYS = ("Max", "Min", "Mean", "Norm")
 _HALF = frozenset((torch.float16, torch.bfloat16))
@@ -38,12 +201,13 @@ _aminmax: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = function
 _amin = functions.amin
 _amax = functions.amax
 _VECTORISED_FROM = 8192
+"""Elements from which on torch's own reductions are faster than one pass here; a guess."""
 _mean = functions.mean
 _norm = internals.vector_norm
 
-_ONE_PASS = {getattr(torch, name): kind for name, kind in reduction.KINDS.items() if hasattr(torch, name)}
+_ONE_PASS = {getattr(torch, name): kind for name, kind in tensors.KINDS.items() if hasattr(torch, name)}
 if _ONE_PASS:
-    _ONE_PASS[torch.bool] = reduction.KINDS["uint8"]
+    _ONE_PASS[torch.bool] = tensors.KINDS["uint8"]
 
 
 class Unsupported(Exception):
@@ -98,9 +262,9 @@ class Statistics:
         """Put the sketch of a dense tensor of any shape into `entry` if it is not there, now or at `resolve`."""
         if "sketch" not in entry:
             if tensor.is_cpu or not own.numel(tensor):
-                entry["sketch"] = sketches.packed(tensor)
+                entry["sketch"] = packed(tensor)
             else:
-                self._sketches.append((entry, sketches.on_device(tensor)))
+                self._sketches.append((entry, on_device(tensor)))
 
     def pending(self) -> int:
         return len(self._waiting) + len(self._sketches)
@@ -125,9 +289,9 @@ class Statistics:
                 holder[key] = value
         for entry, found in counted:
             if found[0]:
-                nonfinite.add(entry, found[0], found[1], found[2])
+                tensors.add(entry, found[0], found[1], found[2])
         made, self._sketches = self._sketches, []
-        for entry, sketch in zip((entry for entry, _ in made), sketches.fetched([sums for _, sums in made])):
+        for entry, sketch in zip((entry for entry, _ in made), fetched([sums for _, sums in made])):
             entry["sketch"] = sketch
 
 
@@ -136,16 +300,16 @@ _Finite = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 def note_nonfinite(entry: Entry, tensor: torch.Tensor, elements: int | None) -> None:
     """Add to `entry`, which has its statistics, what there is to say of a tensor on the CPU that is not finite."""
-    if not (nonfinite.shows(entry) and own.is_floating_point(tensor)):
+    if not (tensors.shows(entry) and own.is_floating_point(tensor)):
         return
     # numpy takes an eighth of the time of torch's functions (256 elements: 8 and 40 us; 1,048,576: 0.6 and 5 ms). The
     # other types are in float32 without rounding.
     dtype = _OF_NUMPY.get(tensor.dtype)
     wide = own.detach(tensor) if dtype is not None else own.to(own.detach(tensor), torch.float32)
-    count, largest, smallest = nonfinite.counted(bytes_of(wide).view(dtype or np.float32))
+    count, largest, smallest = tensors.counted(bytes_of(wide).view(dtype or np.float32))
     if elements is not None and own.numel(tensor) < elements:
         largest, smallest = max(largest, 0.0), min(smallest, 0.0)
-    nonfinite.add(entry, count, largest, smallest)
+    tensors.add(entry, count, largest, smallest)
 
 
 def _finite(tensor: torch.Tensor, elements: int | None) -> _Finite:
@@ -165,7 +329,7 @@ def in_one_pass(tensor: torch.Tensor, summary: StatisticsMode) -> tuple[Any, Any
     kind = _ONE_PASS.get(tensor.dtype)
     shape = tensor.shape
     # A number of no dimension is its own statistics.
-    if kind is None or not shape or not tensor.is_cpu or reduction.reduce is None or own.is_neg(tensor):
+    if kind is None or not shape or not tensor.is_cpu or tensors.reduce is None or own.is_neg(tensor):
         return None
     elements = own.numel(tensor)
     if not elements or (elements >= SEVERAL_THREADS_FROM and not summary.sketch and torch.get_num_threads() > 1):
@@ -173,7 +337,7 @@ def in_one_pass(tensor: torch.Tensor, summary: StatisticsMode) -> tuple[Any, Any
     address = own.data_ptr(tensor)
     if not address or not whole(tensor):
         return None
-    found = reduction.reduce(address, shape, own.stride(tensor), kind, summary.high_precision, summary.sketch)
+    found = tensors.reduce(address, shape, own.stride(tensor), kind, summary.high_precision, summary.sketch)
     return found if tensor.dtype is not torch.bool else (bool(found[0]), bool(found[1]), None, None, found[4])
 
 
@@ -261,9 +425,9 @@ def _sparse_results(
 
 def crc32(tensor: torch.Tensor) -> str:
     """CRC-32 of the raw bytes."""
-    return checksums.crc32(bytes_of(tensor)) if own.numel(tensor) else checksums.NO_BYTES_CRC32
+    return tensors.crc32(bytes_of(tensor)) if own.numel(tensor) else tensors.NO_BYTES_CRC32
 
 
 def xor(tensor: torch.Tensor) -> str:
     """Exclusive or of the raw bytes."""
-    return checksums.xor(bytes_of(tensor)) if own.numel(tensor) else checksums.NO_BYTES_XOR
+    return tensors.xor(bytes_of(tensor)) if own.numel(tensor) else tensors.NO_BYTES_XOR

@@ -10,11 +10,17 @@ import torch
 from probe.backends.protocol import Measurer, SpectralNorm
 from probe.backends.torch import internals
 from probe.backends.torch.originals import own
-from probe.backends.torch.trends.communication import attach_communication
-from probe.backends.torch.trends.gradients import attach_gradients, reduces
-from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention, routing
-from probe.backends.torch.trends.measuring import TorchMeasurer, local
-from probe.backends.torch.trends.optimizers import attach_optimizer, innermost, optimizer_state, state_counts, ties
+from probe.backends.torch.trends.measuring import TorchMeasurer, TorchSpectralNorm, attention, local, routing
+from probe.backends.torch.trends.observing import (
+    attach_communication,
+    attach_gradients,
+    attach_optimizer,
+    innermost,
+    optimizer_state,
+    reduces,
+    state_counts,
+    ties,
+)
 from probe.common.containers import found_in
 
 __all__ = [

@@ -10,14 +10,61 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import Measured, Signature
-from probe.backends.shared.trends.arrays import LIKE_ITSELF, of_number
+from probe.backends.shared import trends
+from probe.backends.shared.trends import LIKE_ITSELF, of_number
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors
 from probe.backends.torch.tensors.describe import is_wrapped
-from probe.backends.torch.trends.signs import signature
 from probe.common.interfaces import StatisticsMode
+
+_BY_NUMPY = frozenset((torch.float16, torch.float32, torch.float64))
+_WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1)
+"""Values of the bits of a byte, the highest first, as numpy packs them."""
+
+
+def signature(gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
+    """See `probe.backends.protocol.Measurer.signature`."""
+    if gradient.is_meta or gradient.is_quantized or gradient.is_nested or gradient.layout is not torch.strided:
+        return None
+    with with_autograd_kernels():
+        tensor = own.detach(gradient)
+        if tensor.dtype not in _BY_NUMPY:
+            # numpy has no bfloat16; every value of it is one of float32.
+            tensor = own.to(tensor, torch.float32)
+        if tensor.is_cpu or not own.numel(tensor):
+            return trends.signature(own.numpy(own.cpu(tensor)), bounds, checksum, bits)
+        return _on_a_device(tensor, bounds, checksum, bits)
+
+
+def _on_a_device(tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature:
+    smallest, largest = functions.aminmax(tensor)
+    numbers = [largest, smallest, internals.vector_norm(tensor, dtype=torch.float64)]
+    if bounds:
+        numbers += [own.sum(functions.le(tensor, bound)) for bound in bounds]
+        numbers += [own.sum(functions.isnan(tensor)), own.sum(functions.eq(tensor, 0))]
+    # One transfer for all.
+    found = own.tolist(functions.stack([own.to(each, torch.float64) for each in numbers]))
+    shares: list[float] = []
+    if bounds:
+        *below, nans, zeros = map(int, found[3:])
+        shares = trends.interval_shares(below, own.numel(tensor), nans, zeros)
+    # The bytes of all elements are needed for a checksum, an eighth of a byte for each for the signs.
+    whole = trends.signature(own.numpy(own.cpu(tensor)), (), True, False).checksum if checksum else ""
+    return Signature([*shares, *found[:3]], whole, _packed(tensor) if bits else b"")
+
+
+def _packed(tensor: torch.Tensor) -> bytes:
+    flags = own.to(own.reshape(functions.gt(tensor, 0), (-1,)), torch.uint8)
+    missing = -own.numel(flags) % len(_WEIGHTS)
+    if missing:
+        flags = functions.cat((flags, functions.zeros(missing, dtype=torch.uint8, device=flags.device)))
+    weights = functions.tensor(_WEIGHTS, dtype=torch.uint8, device=flags.device)
+    octets = own.sum(functions.mul(own.reshape(flags, (-1, len(_WEIGHTS))), weights), 1, dtype=torch.uint8)
+    packed: bytes = own.numpy(own.cpu(octets)).tobytes()
+    return packed
+
 
 _NAN = math.nan
 _KEYS = {"min": "Min", "max": "Max", "mean": "Mean", "norm": "Norm"}
@@ -278,3 +325,92 @@ def _op(op: str, tensor: torch.Tensor, eps: float) -> torch.Tensor:
         square = own.square(centred)
         result = functions.div(functions.mean(own.square(square)), own.square(functions.mean(square)))
     return result
+
+
+_SMALL = 256
+"""The smaller side up to which all singular values are computed: 256 x 256 take 9 ms on one core. A guess."""
+_ITERATIONS = 50
+"""At most; from the vector of the last step a few are enough."""
+_TOLERANCE = 1e-6
+"""Relative change of a spectral norm at which the power iteration ends; a guess, ten times float32's roundoff."""
+_norm_of_matrix = internals.vector_norm
+
+
+class TorchSpectralNorm:
+    """Implements `probe.backends.protocol.SpectralNorm`: all singular values, or a power iteration that draws nothing.
+
+    The iteration goes on from the vector at which it ended in the step before.
+    """
+
+    def __init__(self) -> None:
+        self._vector: torch.Tensor | None = None
+
+    def __call__(self, weight: torch.Tensor) -> tuple[float, float]:
+        with with_autograd_kernels():
+            wide = own.to(own.detach(weight), torch.float32)
+            frobenius = own.item(_norm_of_matrix(wide, dtype=torch.float64))
+            if not math.isfinite(frobenius):
+                return math.nan, math.nan
+            largest = self._largest(wide)
+        return largest, frobenius / largest if largest else math.nan
+
+    def _largest(self, weight: torch.Tensor) -> float:
+        if min(weight.shape) <= _SMALL and max(weight.shape) <= 16 * _SMALL:
+            return float(own.item(own.amax(torch.linalg.svdvals(weight))))
+        vector = self._vector
+        if vector is None or vector.shape[0] != weight.shape[1] or vector.device != weight.device:
+            # Row norms of the transposed: no row of a weight is orthogonal to all of them.
+            vector = functions.add(_norm_of_matrix(weight, dim=0), 1e-12)
+        vector = functions.div(vector, _norm_of_matrix(vector))
+        value = 0.0
+        for _ in range(_ITERATIONS):
+            across = own.mv(weight, vector)
+            found = float(own.item(_norm_of_matrix(across)))
+            if not found:
+                return 0.0
+            back = own.mv(own.t(weight), functions.div(across, found))
+            vector = functions.div(back, _norm_of_matrix(back))
+            if abs(found - value) <= _TOLERANCE * found:
+                value = found
+                break
+            value = found
+        self._vector = vector
+        return value
+
+
+def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float, float]:
+    """Entropy and largest probability of causal attention, means over the queries of the first batch and head."""
+    with with_autograd_kernels():
+        q, k = (_first(each, order) for each in (query, key))
+        scores = functions.div(own.matmul(q, own.t(k)), math.sqrt(q.shape[-1]))
+        causal = own.tril(functions.ones_like(scores, dtype=torch.bool))
+        scores = own.masked_fill(scores, own.logical_not(causal), -math.inf)
+        logs = functions.log_softmax(scores, -1)
+        p = own.exp(logs)
+        entropy = own.sum(own.masked_fill(functions.mul(p, logs), own.logical_not(causal), 0.0), -1)
+        return -float(own.item(functions.mean(entropy))), float(own.item(functions.mean(own.amax(p, -1))))
+
+
+def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, float]]:
+    """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
+
+    Tokens that a router drops have weights of zero for all experts; the means are of the others.
+    """
+    with with_autograd_kernels():
+        wide = own.to(own.detach(values), torch.float32)
+        experts = wide.shape[-1]
+        wide = own.reshape(wide, (-1, experts))
+        p = own.softmax(wide, -1) if are_logits else wide
+        total = own.sum(p, -1, True)
+        is_dropped = own.eq(total, 0)
+        p = functions.div(p, own.masked_fill(total, is_dropped, 1.0))
+        first = own.unsqueeze(own.argmax(p, -1), -1)
+        prefers = own.to(own.eq(first, functions.arange(experts, device=p.device)), torch.float32)
+        parts = functions.stack([own.neg(functions.xlogy(p, p)), own.masked_fill(prefers, is_dropped, 0.0), p])
+        tokens = own.clamp(own.sum(own.logical_not(is_dropped)), min=1)
+        return [tuple(each) for each in own.tolist(own.t(functions.div(own.sum(parts, 1), tokens)))]
+
+
+def _first(tensor: torch.Tensor, order: str) -> Any:
+    wide = own.to(own.detach(tensor), torch.float32)
+    return wide[:, 0, 0] if order == "s,b,h,d" else wide[0, :, 0]

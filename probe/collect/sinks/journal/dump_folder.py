@@ -24,7 +24,7 @@ from probe.common.dump.layout import (
     step_folder,
     steps_in,
 )
-from probe.common.environment.command import command
+from probe.common.environment.gathered import command
 from probe.common.log import ERROR_LOG, ErrorLog
 
 _MOST_EARLIER = 100

@@ -8,22 +8,95 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Callable, Optional
 
-from probe.backends.protocol import KeptStep, ReplayError, StepKeeper
+from probe.backends.protocol import KeptStep, ReplayError, ScaledUpdate, StepKeeper
 from probe.collect.active_calls import ActiveCall
 from probe.collect.sinks.journal.dump_folder import DumpFolder, reason
-from probe.collect.sinks.ring.judgement import Frame
-from probe.collect.sinks.ring.norm_history import NormHistory
-from probe.collect.sinks.ring.scaled_steps import ScaledSteps
 from probe.collect.sinks.ring.step_replay import replay
-from probe.collect.sinks.ring.step_ring import StepRing
+from probe.collect.sinks.ring.step_ring import Frame, StepRing
 from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, Status, Step
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.dump.layout import process_folder
 from probe.common.interfaces import Handle
+
+_REMEMBERED = 64
+"""Norms of gradients that are remembered; a guess."""
+_NEEDED = 16
+"""Norms that are needed before one is judged; a guess."""
+_DEVIATION_OF_MEDIAN = 1.4826
+"""The standard deviation of normally distributed values, as a multiple of their median absolute deviation."""
+_LEAST_SPREAD = 0.01
+"""The part of the median that the deviation is taken for at least: values that hardly differ have no outliers."""
+
+
+class NormHistory:
+    """The last values; a single large one changes neither their median nor their median deviation."""
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def score(self, value: float) -> float | None:
+        """By how many deviations `value` is above the median; ``None`` while too few values are known.
+
+        `value` is one of those before the next one from then on.
+        """
+        score = self._score(value) if len(self._values) >= _NEEDED else None
+        self._values.append(value)
+        return score
+
+    def _score(self, value: float) -> float:
+        middle = median(self._values)
+        deviation = _DEVIATION_OF_MEDIAN * median(abs(each - middle) for each in self._values)
+        spread = max(deviation, _LEAST_SPREAD * abs(middle))
+        if spread > 0:
+            return (value - middle) / spread
+        return float("inf") if value > middle else 0.0
+
+
+_MOST_UPDATES = 256
+"""The largest number of optimizers that one step may have."""
+
+
+class ScaledSteps:
+    """Follows the gradient scalers of a training.
+
+    Args:
+        config: Says when skipped steps are too many.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._least_scale = config.min_scale
+        self._most_skips = config.max_skips
+        self._updates: deque[ScaledUpdate] = deque(maxlen=_MOST_UPDATES)
+        self._in_a_row = 0
+        self.skipped = 0
+        """Steps in all."""
+
+    def note(self, update: ScaledUpdate) -> None:
+        """A scaler has let an optimizer make its step, or has not."""
+        self._updates.append(update)
+
+    def forget(self) -> None:
+        """The step that ends now is of no interest."""
+        self._updates.clear()
+
+    def skips_expected(self) -> bool:
+        """True if the step that ends now is one that a scaler has skipped and may skip; asked once a step."""
+        updates = list(self._updates)
+        self._updates.clear()
+        skipped = [update for update in updates if update.was_skipped()]
+        if not skipped:
+            self._in_a_row = 0 if updates else self._in_a_row
+            return False
+        self.skipped += 1
+        self._in_a_row += 1
+        return self._in_a_row < self._most_skips and all(update.scale() >= self._least_scale for update in skipped)
+
 
 _NOTHING, _FOUND = 0, 1
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from probe.backends.protocol import FrameworkAdapter, KeptStep, ReplayError
 from probe.collect.collector import Collector
 from probe.collect.sinks.journal.sink import JournalSink
-from probe.collect.sinks.ring.judgement import FirstRecord, Frame
-from probe.collect.sinks.ring.step_ring import StepRing
+from probe.collect.sinks.ring.step_ring import FirstRecord, Frame, StepRing
 from probe.collect.sinks.sink import Host
 from probe.common import log
 from probe.common.config.config import Config

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
-from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
-from probe.collect.sinks.trend.watched import Watched
+from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures, Watched
 from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import (

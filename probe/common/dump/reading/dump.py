@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from probe.common import html_table, log
+from probe.common import harmless_text, log
 from probe.common.dump.layout import (
     CONSTRUCT_FILE,
     JOURNAL_FILE,
@@ -22,7 +22,7 @@ from probe.common.dump.layout import (
     step_and_rank,
 )
 from probe.common.dump.nearest_names import nearest
-from probe.common.dump.reading import conditions
+from probe.common.dump.reading import selected_items
 from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selected_items import Selected, Selection
@@ -129,7 +129,7 @@ class Dump:
         """The items for which `condition` holds, in order.
 
         Args:
-            condition: such as ``Max > 1e4 or nan``; `probe.common.dump.reading.conditions` lists what is allowed.
+            condition: such as ``Max > 1e4 or nan``; `probe.common.dump.reading.selected_items` lists what is allowed.
 
         Raises:
             MsprobeException: it is no condition; the message names what is allowed.
@@ -139,7 +139,7 @@ class Dump:
             >>> for item in dump.where("nan or inf"):  # doctest: +SKIP
             ...     print(item.name, item.max)
         """
-        fits = conditions.condition(condition)
+        fits = selected_items.condition(condition)
         return Selection(row for row in self.rows(self) if fits(row.item))
 
     def to_frame(self, library: str | None = None) -> Any:
@@ -173,7 +173,7 @@ class Dump:
         more = f"; the first {_SHOWN} records" if len(self) > _SHOWN else ""
         rows = self.rows(islice(self, _SHOWN))
         outputs = Selection(row for row in rows if row.item.is_tensor and row.item.state not in (INPUT, PARAMETERS))
-        return html_table.paragraph(f"{self!r}: {found}{more}") + outputs.html_rows()
+        return harmless_text.paragraph(f"{self!r}: {found}{more}") + outputs.html_rows()
 
     @cached_property
     def tree(self) -> CallTree | None:

@@ -17,7 +17,7 @@ import msgspec
 from probe.common.dump import naming
 from probe.common.dump.json_decode import number
 from probe.common.dump.naming import ParsedName, parse
-from probe.common.dump.reading import flattening
+from probe.common.dump.reading import items as flattening
 from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, Shape
 from probe.common.dump.sketch_file import SketchTable
 from probe.common.errors import DumpFormatError

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import math
+import operator
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
-from probe.common import html_table
+from probe.common import harmless_text
 from probe.common.dump import naming
 from probe.common.dump.reading.items import Item, shape_text
 from probe.common.errors import MissingDependency, MsprobeException
+from probe.common.harmless_text import show
+from probe.common.numerics.formats import format_of
 
 FRAME_LIBRARIES = ("polars", "pandas")
 """The libraries that `Selection.to_frame` serves; the first that is installed, unless one is named."""
@@ -94,15 +99,15 @@ class Selection(Sequence[Item]):
 
     def _repr_html_(self) -> str:
         more = len(self) - _SHOWN
-        rest = html_table.paragraph(f"and {more} more; to_frame() has them all") if more > 0 else ""
-        return html_table.paragraph(_count(self)) + self[:_SHOWN].html_rows() + rest
+        rest = harmless_text.paragraph(f"and {more} more; to_frame() has them all") if more > 0 else ""
+        return harmless_text.paragraph(_count(self)) + self[:_SHOWN].html_rows() + rest
 
     def html_rows(self) -> str:
         """All items as a table for notebooks."""
         where = self._columns_of_processes()
         columns = (*where, "item", "type", "shape", "Max", "Min", "Mean", "Norm", "value")
         rows = [(*(getattr(row, column) for column in where), *_shown(row.item)) for row in self.rows]
-        return html_table.table(columns, rows)
+        return harmless_text.table(columns, rows)
 
     def _columns_of_processes(self) -> list[str]:
         """The columns that tell the items of several dumps from each other; none where they are of one."""
@@ -180,7 +185,7 @@ def _elements(row: Selected) -> int | None:
     return None if number is None or number > _LARGEST else number
 
 
-def _statistic(index: int) -> Callable[[Selected], float | None]:
+def _statistic_of_selected(index: int) -> Callable[[Selected], float | None]:
     return lambda row: statistics(row.item)[index]
 
 
@@ -199,7 +204,7 @@ _COLUMNS: dict[str, Callable[[Selected], Any]] = {
     "dtype": lambda row: row.item.dtype,
     "shape": lambda row: None if row.item.shape is None else shape_text(row.item.shape),
     "elements": _elements,
-    **{name: _statistic(index) for index, name in enumerate(("max", "min", "mean", "norm"))},
+    **{name: _statistic_of_selected(index) for index, name in enumerate(("max", "min", "mean", "norm"))},
     "requires_grad": lambda row: row.item.requires_grad if isinstance(row.item.requires_grad, bool) else None,
     "md5": lambda row: row.item.md5,
     "value": lambda row: None if row.item.value is None else str(row.item.value),
@@ -209,3 +214,228 @@ _STATISTICS = ("max", "min", "mean", "norm")
 _WHOLE = ("step", "rank", "number", "elements")
 _POLARS = {**dict.fromkeys(_WHOLE, "Int64"), **dict.fromkeys(_STATISTICS, "Float64"), "requires_grad": "Boolean"}
 _PANDAS = {**dict.fromkeys(_WHOLE, "Int64"), **dict.fromkeys(_STATISTICS, "float64"), "requires_grad": "boolean"}
+
+
+Condition = Callable[[Item], bool]
+"""Predicate that is true of items that fit."""
+
+_LONGEST, _MOST_PARTS = 2000, 300
+"""Characters and parts of a condition; a guess: nobody is known to write longer ones."""
+_NUMBER, _TEXT, _TYPE, _SHAPE, _TRUTH, _LIST, _ANY = (
+    "a number", "a text", "a type", "a shape", "a condition", "a list", "a value",
+)  # fmt: skip
+
+
+class _Operand(NamedTuple):
+    """One side of an operator: the kind of its values, and its value for an item; ``None`` if that is unknown."""
+
+    kind: str
+    of: Callable[[Item], Any]
+
+
+def _statistic(item: Item, name: str) -> float | None:
+    number = getattr(item, name)
+    return number if item.is_tensor and isinstance(number, (int, float)) else None
+
+
+def _type_name(text: str) -> str:
+    """The name of a dtype in any spelling: ``float8_e4m3fn`` of ``torch.float8_e4m3fn`` and of ``Float8E4M3FN``."""
+    name = text.removeprefix("<class '").removesuffix("'>").rpartition(".")[2]
+    known = format_of(name)
+    # "int" and "float" are the types of plain values here, and no other names of the dtypes of tensors.
+    return name.lower() if known is None or name.lower() in known.aliases else known.name
+
+
+_NAMES = {
+    "max": _Operand(_NUMBER, lambda item: _statistic(item, "max")),
+    "min": _Operand(_NUMBER, lambda item: _statistic(item, "min")),
+    "mean": _Operand(_NUMBER, lambda item: _statistic(item, "mean")),
+    "norm": _Operand(_NUMBER, lambda item: _statistic(item, "norm")),
+    "elements": _Operand(_NUMBER, lambda item: math.prod(item.shape or ()) if item.is_tensor else None),
+    "shape": _Operand(_SHAPE, lambda item: item.shape if item.is_tensor else None),
+    "dtype": _Operand(_TYPE, lambda item: item.dtype),
+    "state": _Operand(_TEXT, lambda item: item.state),
+    "name": _Operand(_TEXT, lambda item: item.name),
+    "md5": _Operand(_TEXT, lambda item: item.md5),
+    "value": _Operand(_ANY, lambda item: item.value),
+    "requires_grad": _Operand(_TRUTH, lambda item: item.requires_grad),
+    "nan": _Operand(_NUMBER, lambda item: math.nan),
+    "inf": _Operand(_NUMBER, lambda item: math.inf),
+}
+_ALONE: dict[str, Condition] = {
+    "nan": lambda item: item.has_nan,
+    "inf": lambda item: item.has_inf,
+    "requires_grad": lambda item: item.requires_grad is True,
+}
+"""Names that are conditions without an operator."""
+ALLOWED = (
+    "Max, Min, Mean, Norm, nan, inf, elements, shape, dtype, state, name, md5, value, requires_grad; "
+    "== != < <= > >= in and or not + - * / abs(); example: Max > 1e4 or nan"
+)
+
+
+class _Refused(Exception):
+    """Something that a condition cannot hold."""
+
+
+def condition(text: str) -> Condition:
+    """The condition that `text` spells.
+
+    Raises:
+        MsprobeException: it spells none; the message says where, and what is allowed.
+
+    Example:
+        >>> fits = condition("abs(Mean) > 3 or nan")
+        >>> fits(Item("a.input.0", "input", "torch.float32", (2,), 9.0, 1.0, 5.0, 9.1))
+        True
+    """
+    try:
+        with warnings.catch_warnings():
+            # Such as on an escape sequence in a text, which Python does not know.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.strip(), mode="eval") if len(text) <= _LONGEST else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    try:
+        if tree is None:
+            raise _Refused("this is not a condition")
+        if sum(1 for _ in ast.walk(tree)) > _MOST_PARTS:
+            raise _Refused("it has too many parts")
+        return _condition(tree.body)
+    except _Refused as refused:
+        raise MsprobeException(f"where {show(text)}: {refused}. Allowed: {ALLOWED}.") from None
+
+
+def _condition(node: ast.expr) -> Condition:
+    if isinstance(node, ast.BoolOp):
+        parts = [_condition(value) for value in node.values]
+        combine = all if isinstance(node.op, ast.And) else any
+        return lambda item: combine(part(item) for part in parts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = _condition(node.operand)
+        return lambda item: not inner(item)
+    if isinstance(node, ast.Compare):
+        operands = [_operand(part) for part in (node.left, *node.comparators)]
+        comparisons = [_comparison(*each) for each in zip(node.ops, operands, operands[1:])]
+        return comparisons[0] if len(comparisons) == 1 else lambda item: all(each(item) for each in comparisons)
+    if isinstance(node, ast.Name) and node.id.lower() in _ALONE:
+        return _ALONE[node.id.lower()]
+    raise _Refused(f"{_spelled(node)} is {_operand(node).kind} and not a condition; compare it with something")
+
+
+def _spelled(node: ast.expr) -> str:
+    return show(ast.unparse(node))
+
+
+# --- operands
+
+_ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
+
+
+def _operand(node: ast.expr) -> _Operand:
+    if isinstance(node, ast.Name):
+        if node.id.lower() not in _NAMES:
+            raise _Refused(f"{show(node.id)} is not known")
+        return _NAMES[node.id.lower()]
+    if isinstance(node, ast.Constant):
+        value = node.value
+        for types, kind in ((bool, _TRUTH), ((int, float), _NUMBER), (str, _TEXT)):
+            if isinstance(value, types):
+                return _Operand(kind, lambda item: value)
+    if isinstance(node, (ast.Tuple, ast.List)):
+        values = [_literal(part) for part in node.elts]
+        return _Operand(_LIST, lambda item: values)
+    if isinstance(node, (ast.UnaryOp, ast.BinOp)) and type(node.op) in _ARITHMETIC:
+        parts = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
+        return _arithmetic(_ARITHMETIC[type(node.op)], parts)
+    is_abs = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "abs"
+    if isinstance(node, ast.Call) and is_abs and len(node.args) == 1 and not node.keywords:
+        return _arithmetic(abs, node.args)
+    raise _Refused(f"{_spelled(node)} is not allowed here")
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, (int, float, str)):
+        raise _Refused(f"a list holds numbers and texts, and not {_spelled(node)}")
+    return value
+
+
+def _arithmetic(compute: Callable[..., Any], nodes: Sequence[ast.expr]) -> _Operand:
+    operands = [_operand(node) for node in nodes]
+    for node, operand in zip(nodes, operands):
+        if operand.kind is not _NUMBER:
+            raise _Refused(f"{_spelled(node)} is {operand.kind} and not a number to compute with")
+
+    def of(item: Item) -> float | None:
+        values = [operand.of(item) for operand in operands]
+        try:
+            result: float | None = None if None in values else compute(*values)
+        except (ZeroDivisionError, OverflowError):
+            return None
+        return result
+
+    return _Operand(_NUMBER, of)
+
+
+# --- comparisons
+
+
+def _equal(left: Any, right: Any) -> bool:
+    # Only a NaN is not itself.
+    return bool(left == right or (left != left and right != right))
+
+
+_EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: _equal, ast.NotEq: lambda left, right: not _equal(left, right),
+}  # fmt: skip
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+_MEMBERSHIP: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.In: lambda left, right: left in right, ast.NotIn: lambda left, right: left not in right,
+}  # fmt: skip
+_CONTAINS = {_TEXT: (_TEXT,), _TYPE: (_TEXT,), _SHAPE: (_NUMBER,), _LIST: (_TEXT, _TYPE, _NUMBER, _ANY), _ANY: (_TEXT,)}
+
+
+def _comparison(how: ast.cmpop, left: _Operand, right: _Operand) -> Condition:
+    kinds = {left.kind, right.kind}
+    if isinstance(how, (ast.Is, ast.IsNot)):
+        raise _Refused('"is" is not allowed; write ==')
+    if type(how) in _EQUALITY:
+        fits = len(kinds) == 1 or _ANY in kinds or kinds in ({_TYPE, _TEXT}, {_SHAPE, _LIST})
+    elif type(how) in _ORDER:
+        fits = kinds <= {_NUMBER, _ANY}
+    else:
+        fits = left.kind in _CONTAINS.get(right.kind, ())
+    if not fits:
+        raise _Refused(f"{left.kind} and {right.kind} cannot be compared in this way")
+    compare = {**_EQUALITY, **_ORDER, **_MEMBERSHIP}[type(how)]
+    same_form = _as_types if _TYPE in kinds else tuple if kinds == {_SHAPE, _LIST} else None
+
+    def holds(item: Item) -> bool:
+        one, other = left.of(item), right.of(item)
+        if one is None or other is None:
+            return False
+        if same_form is not None:
+            one, other = same_form(one), same_form(other)
+        try:
+            return compare(one, other)
+        except TypeError:
+            # A plain value may be of any type.
+            return False
+
+    return holds
+
+
+def _as_types(value: Any) -> Any:
+    """Texts as names of dtypes, so that "torch.float16" and "Float16" are "float16"."""
+    if isinstance(value, list):
+        return list(map(_as_types, value))
+    return _type_name(value) if isinstance(value, str) else value

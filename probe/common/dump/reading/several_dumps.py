@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from probe.common import html_table
-from probe.common.dump.reading import conditions, dump
+from probe.common import harmless_text
+from probe.common.dump.reading import dump, selected_items
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.reading.selected_items import Selection
@@ -94,7 +94,7 @@ class Run:
     def where(self, condition: str) -> Selection:
         """The items of all dumps for which `condition` holds; see `Dump.where`."""
         # Before a file is read.
-        conditions.condition(condition)
+        selected_items.condition(condition)
         return Selection(chain.from_iterable(one.where(condition).rows for one in self))
 
     def to_frame(self, library: str | None = None) -> Any:
@@ -102,7 +102,7 @@ class Run:
         return Selection(chain.from_iterable(one.rows(one) for one in self)).to_frame(library)
 
     def _repr_html_(self) -> str:
-        return html_table.paragraph(repr(self)) + html_table.table(
+        return harmless_text.paragraph(repr(self)) + harmless_text.table(
             ("step", "rank", "folder"), [(each.step, each.rank, each.folder) for each in self.locations[:_SHOWN]]
         )
 

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+import binascii
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+import struct
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import msgspec
+
 from probe.common.errors import MsprobeException
-from probe.common.report.page.packing import as_json, packed_text, without_surrogates
+from probe.common.harmless_text import printable
+
+_encode = msgspec.json.Encoder().encode
+# No name, no time, no system: the same data is the same bytes wherever it is packed.
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_LEVEL = 6
+"""zlib's own default, between speed and size."""
+
+
+def packed(data: Any) -> bytes:
+    """Values as base64 of gzip of JSON.
+
+    Example:
+        >>> packed([1])[:12]
+        b'H4sIAAAAAAAA'
+    """
+    return packed_text(as_json(data))
+
+
+def packed_text(text: bytes, level: int = _LEVEL) -> bytes:
+    """Bytes as base64 of gzip, which are the same wherever that is done."""
+    deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    body = deflate.compress(text) + deflate.flush()
+    end = struct.pack("<LL", zlib.crc32(text), len(text) & 0xFFFFFFFF)
+    return binascii.b2a_base64(_GZIP_HEADER + body + end, newline=False)
+
+
+def as_json(value: Any) -> bytes:
+    """Values as JSON; half a character, which a name may hold that came from broken bytes, is shown as unknown."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(without_surrogates(value))
+
+
+def without_surrogates(value: Any) -> Any:
+    """A value with texts that can be written."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {without_surrogates(key): without_surrogates(each) for key, each in value.items()}
+    return [without_surrogates(each) for each in value] if isinstance(value, (list, tuple)) else value
+
 
 _SHARED = os.path.dirname(__file__)
 _TEMPLATE = "template.html"
@@ -78,3 +125,36 @@ def viewer_file(viewer: str, name: str) -> str:
             return stream.read()
     except OSError as error:
         raise MsprobeException(f"{path} cannot be read ({error.strerror}); install msprobe again.") from None
+
+
+_STYLE = """:root{color-scheme:light dark;--text:#1c2126;--soft:#5d6872;--back:#fff;--panel:#f4f6f8;--line:#d9dfe4;
+--good:#009e73;--bad:#c9371c;--info:#0072b2;--warn:#b87700}
+@media screen and (prefers-color-scheme:dark){:root{--text:#e4e9ed;--soft:#9aa7b2;--back:#15191d;--panel:#1e2429;
+--line:#343d45;--good:#33c79b;--bad:#ff7a5c;--info:#4fb0ea;--warn:#efb340}}
+body{margin:1.5em;font:13px/1.4 system-ui,sans-serif;color:var(--text);background:var(--back)}
+h1{font-size:17px;border-left:4px solid var(--good);padding-left:10px}h1.found{border-color:var(--bad)}
+h2{font-size:14px;margin:1.5em 0 .4em}p{margin:.2em 0;color:var(--soft)}
+table{border-collapse:collapse}td,th{border:1px solid var(--line);padding:1px 8px;text-align:left;vertical-align:top}
+.error{color:var(--bad)}.warning{color:var(--warn)}.pass{color:var(--good)}
+"""
+"""The colours are those of the page kit, light and dark."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def table_page(title: str, heading: str, parts: Iterable[str], is_found: bool, style: str = "") -> str:
+    """A page of one file, which runs no script and loads nothing.
+
+    Args:
+        title: The text of the window.
+        heading: The answer, as text.
+        parts: The HTML below the heading.
+        is_found: True marks the heading as a finding.
+        style: Further rules.
+    """
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{escape(printable(title))}</title><style>{_STYLE}{style}</style>"
+    )
+    answer = f"<h1{' class=found' if is_found else ''}>{escape(printable(heading))}</h1>"
+    body = "".join(parts)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{answer}{body}</body></html>\n'

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from probe.common.dump.reading.conditions import ALLOWED, condition
 from probe.common.dump.reading.items import Item
+from probe.common.dump.reading.selected_items import ALLOWED, condition
 from probe.common.errors import MsprobeException
 
 NAN, INF = math.nan, math.inf

@@ -1,1 +1,0 @@
-"""Subcommands that judge the calls of a dump."""

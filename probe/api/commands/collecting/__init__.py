@@ -1,1 +1,0 @@
-"""Subcommands that collect from a program, and those that show what is there."""

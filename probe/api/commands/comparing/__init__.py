@@ -1,1 +1,0 @@
-"""Subcommands that compare dumps."""

@@ -1,1 +1,0 @@
-"""Subcommands that make other files of files of kernels."""

@@ -1,1 +1,0 @@
-"""The commands over the files of a training monitor."""

@@ -1,1 +1,0 @@
-"""The questions that Python asks, and whose rules answer them."""

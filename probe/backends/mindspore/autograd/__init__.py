@@ -1,1 +1,0 @@
-"""The backward of cells and functions, with gradient nodes and without."""

@@ -1,1 +1,0 @@
-"""A tensor as an entry of a record: its description, statistics and file."""

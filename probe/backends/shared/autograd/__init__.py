@@ -1,1 +1,0 @@
-"""The backward of calls, over any framework whose gradient graph can be walked."""

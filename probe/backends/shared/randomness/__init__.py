@@ -1,1 +1,0 @@
-"""Places that draw random numbers, repeated draws, and models without dropout."""

@@ -1,1 +1,0 @@
-"""Statistics of arrays for a monitor."""

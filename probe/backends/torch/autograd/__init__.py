@@ -1,1 +1,0 @@
-"""PyTorch's gradient graph: its nodes, edges, views and how it is freed."""

@@ -1,1 +1,0 @@
-"""Seeds, and the functions that draw random numbers."""

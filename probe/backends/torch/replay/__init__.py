@@ -1,1 +1,0 @@
-"""Running the forward and the backward of a step again, for task ``overflow_check``."""

@@ -1,1 +1,0 @@
-"""Names of parameters: one scheme for all families, layers and their parts."""

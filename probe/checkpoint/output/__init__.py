@@ -1,1 +1,0 @@
-"""The answer as text, JSON, workbook and page."""

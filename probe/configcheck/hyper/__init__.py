@@ -1,1 +1,0 @@
-"""Hyper-parameters read from start scripts and settings files. Nothing is executed."""

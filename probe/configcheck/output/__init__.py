@@ -1,1 +1,0 @@
-"""The answer of a comparison of configurations: text, JSON, a page, a workbook."""

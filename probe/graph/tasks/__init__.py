@@ -1,1 +1,0 @@
-"""The tasks of a page: the dumps that belong to it, and the way from them to rows."""

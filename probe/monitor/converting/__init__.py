@@ -1,1 +1,0 @@
-"""The rows of a monitor in the files of other tools."""

@@ -1,1 +1,0 @@
-"""The one reader of monitor folders."""

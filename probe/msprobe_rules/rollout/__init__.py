@@ -1,1 +1,0 @@
-"""Saved values and their tables as msProbe 26.2 writes them."""

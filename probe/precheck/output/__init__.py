@@ -1,1 +1,0 @@
-"""The files and lines that a pre-check writes and prints."""

@@ -1,1 +1,0 @@
-"""The answer of a check as text, JSON, tables and a page."""

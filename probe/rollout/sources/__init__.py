@@ -1,1 +1,0 @@
-"""Sources of log-probabilities: files, folders of SingleSave, and the tensors of a program."""
