@@ -23,8 +23,8 @@ from monitor_trainings import faults, foreign, further, further_faults, healthy
 from msprobe.pytorch import TrainerMon
 from probe.monitor.alerts.ranks import RankRules
 from probe.monitor.alerts.rows import execution_order
+from probe.monitor.judging import JudgedRun, judge_run
 from probe.monitor.monitor_run import read_monitor
-from probe.monitor.report.judging import JudgedRun, judge_run
 
 _TARGET = Path(__file__).with_name("MONITOR_ALERTS.md")
 _FAULT_STEPS = 85

@@ -25,7 +25,7 @@ from probe.api.commands.rollout_check import RolloutCheck
 from probe.api.commands.run import RunCommand
 from probe.api.commands.show import Show
 from probe.common import log
-from probe.common.dump.nearest_names import did_you_mean
+from probe.common.dump.naming import did_you_mean
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),

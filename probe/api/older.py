@@ -153,8 +153,8 @@ def _compare(target: str, golden: str, output: str, is_fuzzy: bool, is_logged: b
     # Whoever only collects waits for none of this.
     from probe.api.rules import rules_for
     from probe.compare.options import Options
-    from probe.compare.output.summary_text import styled_lines
     from probe.compare.runner import summaries
+    from probe.compare.summary_text import styled_lines
 
     options = Options(rules=rules_for("rows", None), fuzzy=is_fuzzy)
     for text, _ in styled_lines(list(summaries(target, golden, output, options, True, tensor_log=is_logged))):

@@ -43,7 +43,7 @@ RULES: dict[str, tuple[str, _Locations]] = {
     "anomalies": (MSPROBE, {PROBE: None, MSPROBE: f"{_WING}.answers.write_anomalies"}),
     "packs": (PROBE, {PROBE: None, MSPROBE: f"{_WING}.configcheck.sheets"}),
     "saving": (PROBE, {
-        PROBE: "probe.rollout.saving.folders.PROBE_SAVING", MSPROBE: f"{_WING}.rollout.V26Saving",
+        PROBE: "probe.rollout.saved_folders.PROBE_SAVING", MSPROBE: f"{_WING}.rollout.V26Saving",
     }),
     "saved tables": (PROBE, {
         PROBE: "probe.rollout.tables.PROBE_TABLES", MSPROBE: f"{_WING}.rollout.V26_TABLES",

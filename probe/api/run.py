@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.api.following import environment
 from probe.api.following.environment import FollowedChildren
-from probe.api.script import ImportWatch
+from probe.api.import_watch import ImportWatch
 from probe.backends import loader
 from probe.backends.protocol import training_of
 from probe.backends.shared.patching import wrap_attribute

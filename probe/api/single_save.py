@@ -15,7 +15,7 @@ from probe.common.interfaces import StatisticsMode
 
 if TYPE_CHECKING:
     from probe.backends.protocol import FrameworkAdapter
-    from probe.rollout.saving.saver import Saver
+    from probe.rollout.saver import Saver
     from probe.rollout.tables import Tables
 
 Path = Union[str, "os.PathLike[str]"]
@@ -53,7 +53,7 @@ class SingleSave:
         if fmk not in _BACKENDS:
             raise MsprobeException(f"fmk is {fmk!r}; allowed: {', '.join(_BACKENDS)}.")
         # numpy, which a script that saves nothing need not wait for.
-        from probe.rollout.saving.saver import Saver
+        from probe.rollout.saver import Saver
 
         adapter = loader.serve(_BACKENDS[fmk])
         rules = rules_for("saving", None)
@@ -112,7 +112,7 @@ class SingleSave:
 
 
 class _Host:
-    """The tensors of a framework, as `probe.rollout.saving.folders` asks for them."""
+    """The tensors of a framework, as `probe.rollout.saved_folders` asks for them."""
 
     def __init__(self, adapter: FrameworkAdapter) -> None:
         self.is_tensor = adapter.tensors.is_tensor

@@ -27,10 +27,10 @@ from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.name_mapping import write_names
 from probe.common.dump.reading.dump import read
 from probe.common.progress import ProgressCallback
-from probe.compare.output import tables
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.output.summary_text import print_metrics
+from probe.compare import tables
 from probe.compare.result import Mode
+from probe.compare.summary import Summary, summarise
+from probe.compare.summary_text import print_metrics
 
 
 @dataclass(frozen=True)

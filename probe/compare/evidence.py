@@ -23,11 +23,11 @@ from probe.common.progress import ProgressCallback
 from probe.compare.comparison import ComparedDumps, PairTask, compare_pair, compared
 from probe.compare.judgement import Judgement
 from probe.compare.options import Comparison, Options, check
-from probe.compare.output.summary import Summary, first_of, summarise
-from probe.compare.output.summary_text import headline, hints, print_metrics
-from probe.compare.output.tables import VALUES
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Difference, Divergence, Mode, Unexplained
 from probe.compare.runner import Followers, followed, pair_tasks, readable, run_pairs
+from probe.compare.summary import Summary, first_of, summarise
+from probe.compare.summary_text import headline, hints, print_metrics
+from probe.compare.tables import VALUES
 from probe.compare.verdict.conclusion import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
 from probe.compare.verdict.facts import Call, TypePair, distance, goes_in
 from probe.compare.verdict.findings import NONFINITE_ON_ONE_SIDE

@@ -10,10 +10,10 @@ from typing import Callable
 from probe.common import harmless_text
 from probe.common.dump.reading.dump import Dump, read
 from probe.compare.options import Options
-from probe.compare.output.summary import Summary, first_of, is_unjudged
-from probe.compare.output.summary_text import headline, lines
 from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergence, Rerun, Unexplained
 from probe.compare.runner import summaries
+from probe.compare.summary import Summary, first_of, is_unjudged
+from probe.compare.summary_text import headline, lines
 from probe.shards.split import Split
 
 RunAgain = Callable[[Dump, str, Dump, str], Rerun]

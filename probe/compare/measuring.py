@@ -11,8 +11,8 @@ from probe.common.numerics import statistics
 from probe.common.numerics.error_bounds import are_empty
 from probe.common.numerics.statistics import UNSUPPORTED, checksum
 from probe.common.progress import with_progress
+from probe.compare import tables
 from probe.compare.options import Comparison
-from probe.compare.output import tables
 from probe.compare.result import Mode
 
 if TYPE_CHECKING:

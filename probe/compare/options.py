@@ -15,8 +15,8 @@ from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.layout import has_real_data
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
+from probe.compare import tables
 from probe.compare.judgement import Otherwise, RowRules
-from probe.compare.output import tables
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import PairTask, summarise_pair
 from probe.compare.options import Options, check
-from probe.compare.output.summary import Summary
 from probe.compare.result import Carried, Difference, Origin, Unexplained
+from probe.compare.summary import Summary
 
 if TYPE_CHECKING:
     from probe.shards.split import Split
@@ -144,7 +144,7 @@ def summaries(
     """
     tasks = pair_tasks(_pairs(target, golden, splits), output, options, xlsx, tensor_log, values=not splits)
     if splits:
-        from probe.compare.ranks.merged import MergedPairTask, summarise_merged
+        from probe.compare.merged_runs import MergedPairTask, summarise_merged
 
         of_ranks = [MergedPairTask.of(task, splits) for task in tasks]
         outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
@@ -159,7 +159,7 @@ def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:
     if not splits:
         return locate(target, golden)
     # Few runs are split, and the others need not wait for it.
-    from probe.compare.ranks.merged import merged_pairs
+    from probe.compare.merged_runs import merged_pairs
 
     return merged_pairs(target, golden)
 

@@ -15,11 +15,11 @@ from probe.common.environment import environment_file as environment_files
 from probe.common.environment.environment_file import Environment
 from probe.common.environment.gathered import clean_variables
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.configcheck.checks.hyperparameters import check_hyperparameters
-from probe.configcheck.checks.model import check_dataset, check_random, check_states, check_weights
-from probe.configcheck.checks.platform import check_packages, check_platform, check_variables, withheld_differences
 from probe.configcheck.findings import ERROR, Check, Comparison, Finding
+from probe.configcheck.hyperparameters import check_hyperparameters
+from probe.configcheck.model import check_dataset, check_random, check_states, check_weights
 from probe.configcheck.pack import DYNAMIC, Pack, read_pack
+from probe.configcheck.platform import check_packages, check_platform, check_variables, withheld_differences
 from probe.configcheck.settings_files import flat
 from probe.configcheck.sources import Sources, entries, left_to_settings, world_size
 

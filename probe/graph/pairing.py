@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Optional
 
 from probe.common.align.contents import pairs_in_order
 from probe.common.data_files import load_yaml
-from probe.common.dump.naming import parse
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest, parse
 from probe.common.errors import MsprobeException
 from probe.common.harmless_text import show
 from probe.compare.evidence import Evidence, Unexplained

@@ -13,7 +13,7 @@ from probe.backends.protocol import OPS
 from probe.common import log
 from probe.common.config.fields import Location, key, keys_of, one_of, parse_flag, parse_path, quoted
 from probe.common.data_files import read_object
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.errors import MsprobeException
 
 PROBE, MSPROBE = "probe", "msprobe"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probe.configcheck.checks.model import inputs, paired
+from probe.configcheck.model import inputs, paired
 from probe.configcheck.pack import Pack
 
 Rows = list[list[Any]]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common import log
-from probe.rollout.saving.folders import Array, Position, Stored, Tree
+from probe.rollout.saved_folders import Array, Position, Stored, Tree
 from probe.rollout.tables import Cell, Row, shape_text
 
 NumpyArray = NDArray[Any]

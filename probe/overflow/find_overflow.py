@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from probe.common.dump.layout import MADE_FILES, are_large
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.environment.environment_file import of_record_file

@@ -14,7 +14,7 @@ from probe.calls import prepared
 from probe.calls.cases import Case, Selection, cases_of, may_end_process, unchecked
 from probe.calls.prepared import RECORDED
 from probe.common import log
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run_tasks import run

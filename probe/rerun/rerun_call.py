@@ -22,8 +22,7 @@ from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge
 from probe.calls.prepared import RECORDED, PreparedCall, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, NONFINITE, SUSPECT, KernelVerdict, worst_of
-from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, parse
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, nearest, parse
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException

@@ -20,7 +20,7 @@ from probe.common.dump.reading.tensor_reading import read_entries, read_tensor
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name
 from probe.common.numerics.rounding import decoded, word_type
-from probe.rollout.saving.folders import Position, SavedRun, arrays_in, dtypes_in, folder_name, plain_values_in
+from probe.rollout.saved_folders import Position, SavedRun, arrays_in, dtypes_in, folder_name, plain_values_in
 
 Array = NDArray[Any]
 _MOST_DIMENSIONS = 3

@@ -20,7 +20,7 @@ from probe.common.parallel.run_tasks import run
 from probe.common.parallel.tasks import Where, results
 from probe.common.progress import ProgressCallback
 from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx
-from probe.rollout.saving.folders import Position, SavedRun, SaveNumber, arrays_in, plain_values_in
+from probe.rollout.saved_folders import Position, SavedRun, SaveNumber, arrays_in, plain_values_in
 
 Cell = Union[int, float, str, None]
 Array = NDArray[Any]

@@ -1,7 +1,7 @@
 """Recorded runs of one network in MindSpore and in PyTorch, compared without a mapping file.
 
 `pairs/small_network` was recorded with the real tool: a few layers whose names are the same. `pairs/transformer` with
-ours, from the two programs in tests/agreement: layers are called differently, MindSpore has a level more, and the
+ours, of a kept pair: layers are called differently, MindSpore has a level more, and the
 weights are the same. Statistics are rounded to seven digits.
 """
 

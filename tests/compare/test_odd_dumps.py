@@ -23,9 +23,9 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
-from probe.compare.output.summary import Summary
-from probe.compare.output.summary_text import headline
 from probe.compare.runner import summaries
+from probe.compare.summary import Summary
+from probe.compare.summary_text import headline
 
 # --- every dump that the real tool wrote for the other tests is read, and compared with itself, without conversion
 

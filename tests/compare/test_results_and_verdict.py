@@ -19,9 +19,9 @@ from probe.common.align.dump_pairs import locate
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps
-from probe.compare.output.summary import summarise
-from probe.compare.output.tables import DISTANCE, EXPLAINED
 from probe.compare.result import ComparisonResult
+from probe.compare.summary import summarise
+from probe.compare.tables import DISTANCE, EXPLAINED
 
 Dumps = Callable[[str], Path]
 CASES = [

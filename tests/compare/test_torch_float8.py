@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from probe.compare.output.summary import Summary
 from probe.compare.runner import summaries
+from probe.compare.summary import Summary
 
 WIDTH, LAYERS, TOKENS, FAULTY = 64, 8, 100, 5
 

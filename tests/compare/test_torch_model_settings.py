@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from probe.compare.output.summary import Summary
 from probe.compare.runner import summaries
+from probe.compare.summary import Summary
 
 WIDTH = 16
 Change = Callable[[Any], None]

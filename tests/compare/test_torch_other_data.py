@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from probe.compare.output.summary import Summary
 from probe.compare.runner import summaries
+from probe.compare.summary import Summary
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional

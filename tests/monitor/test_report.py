@@ -13,9 +13,9 @@ from monitor_rows import MadeTraining, changed, write_first_layout
 
 from probe.api.cli import main
 from probe.monitor.alerts.rows import FamilyRows
+from probe.monitor.judging import judge_run
+from probe.monitor.live import LiveState
 from probe.monitor.monitor_run import read_monitor
-from probe.monitor.report.judging import judge_run
-from probe.monitor.report.live import LiveState
 from probe.monitor.trend.page import FIRST, INFINITY, MISSING, NOT_A_NUMBER, ZERO, content_of, encode, over_ranks
 
 FROM, STEPS = 20, 32

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from probe.api.monitoring.second import TrainerMonitorV2
+from probe.monitor.judging import JudgedRun, judge_run
 from probe.monitor.monitor_run import read_monitor
-from probe.monitor.report.judging import JudgedRun, judge_run
 
 STEPS, FROM = 24, 14
 

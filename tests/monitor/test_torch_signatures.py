@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from probe.backends.torch.trends import measuring
+from probe.backends.torch import trend_measuring
 
 
 @pytest.mark.parametrize("shape", [(1,), (5, 7), (8, 3), (101, 13)])
@@ -16,7 +16,7 @@ def test_functions_of_torch_give_what_numpy_gives(shape: tuple[int, ...], dtype:
     if tensor.numel() > 8:
         tensor.view(-1)[5] = 0
     wanted = ((-1.0, 0.0, 0.5), True, True)
-    expected = measuring.signature(tensor, *wanted)
-    found = measuring._on_a_device(tensor.to(torch.float32), *wanted)
+    expected = trend_measuring.signature(tensor, *wanted)
+    found = trend_measuring._on_a_device(tensor.to(torch.float32), *wanted)
     assert expected is not None and (found.bits, found.checksum) == (expected.bits, expected.checksum)
     assert found.values == pytest.approx(expected.values, rel=1e-6)

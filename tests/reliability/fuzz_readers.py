@@ -35,8 +35,7 @@ with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile"
     from probe.common.dump.journal import MAGIC, Header, JournalReader, JournalWriter
     from probe.common.dump.reading import tensor_reading
     from probe.common.errors import MsprobeException
-    from probe.compare import tensor_rows
-    from probe.compare.ranks import merge
+    from probe.compare import merged_tables, tensor_rows
 
 
 def config(path: Path) -> None:
@@ -83,7 +82,7 @@ def mapping(path: Path) -> None:
         name_mapping.load_api_entries,
         rules.load_rules,
         tensor_rows.load_post_processing,
-        merge.load_choice,
+        merged_tables.load_choice,
     ):
         with contextlib.suppress(MsprobeException):
             read(str(path))

@@ -23,8 +23,7 @@ from probe.api.commands.show_text import Wanted, dump_as_json, dump_lines
 from probe.common.align import layers as rules
 from probe.common.align import name_mapping
 from probe.common.dump.reading.tensor_reading import read_tensor
-from probe.compare import tensor_rows
-from probe.compare.ranks import merge
+from probe.compare import merged_tables, tensor_rows
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -83,7 +82,7 @@ def test_any_json_beside_a_dump(value: Any) -> None:
 
 MAPPINGS = [
     name_mapping.load_names, name_mapping.load_api_entries, rules.load_rules,
-    tensor_rows.load_post_processing, merge.load_choice,
+    tensor_rows.load_post_processing, merged_tables.load_choice,
 ]  # fmt: skip
 YAML_PARTS = st.sampled_from(
     ["a", ": ", "\n", "- ", "  ", "&a ", "*a", "<<", "[", "]", "{", "}", ", ", "!!int ", "!!python/name:os", "'", '"',

@@ -23,9 +23,9 @@ from msprobe.core import SingleComparator
 from probe.api import cli
 from probe.common import files, log
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.rollout.saving import saver as saving
-from probe.rollout.saving.folders import PROBE_SAVING, SavedRun, statistics
-from probe.rollout.saving.saver import Saver, Writer
+from probe.rollout import saver as saving
+from probe.rollout.saved_folders import PROBE_SAVING, SavedRun, statistics
+from probe.rollout.saver import Saver, Writer
 from probe.rollout.tables import Tables, measure
 
 # --- what is saved of a value, without a framework: nesting, names, the copy, the thread that writes, and failures

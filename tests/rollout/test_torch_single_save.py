@@ -129,7 +129,7 @@ def test_the_end_of_a_program_writes_everything_also_of_a_fork(tmp_path: Path) -
 
 
 def test_a_training_does_not_wait_for_a_slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from probe.rollout.saving import saver
+    from probe.rollout import saver
 
     write, is_trained = saver._write, threading.Event()
     in_time: list[bool] = []

@@ -11,8 +11,8 @@ from typing import Any
 
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
-from probe.compare.output.summary_text import headline
 from probe.compare.runner import summaries
+from probe.compare.summary_text import headline
 
 SILENT, CANNOT_TELL = "silent", "cannot_tell"
 RIGHT, NEAR, CANNOT, ELSEWHERE, UNSEEN, ACCUSED = "right", "near", "cannot tell", "elsewhere", "unseen", "accused"

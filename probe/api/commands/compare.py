@@ -25,9 +25,9 @@ from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
+    from probe.compare.first_difference import Analysis
     from probe.compare.in_python import RunAgain
     from probe.compare.options import Options
-    from probe.compare.ranks.first_difference import Analysis
     from probe.shards.split import Split
 
 
@@ -138,8 +138,8 @@ def _compared(
     given: dict[str, Any],
 ) -> Answer:
     from probe.compare.in_python import with_reruns
-    from probe.compare.output.summary_text import styled_lines
     from probe.compare.runner import summaries
+    from probe.compare.summary_text import styled_lines
 
     if args.html:
         from probe.graph.in_python import summaries_and_page
@@ -165,7 +165,7 @@ def _compared(
 def _analysed(
     args: argparse.Namespace, options: Options, where: Where, invocation: Invocation, watch: ProgressCallback | None
 ) -> Answer:
-    from probe.compare.ranks.first_difference import analyse, differences_as_json
+    from probe.compare.first_difference import analyse, differences_as_json
 
     paths = args.target_path, args.golden_path, args.output_path
     with contextlib.closing(analyse(*paths, options, where=where, watch=watch)) as analyses:
@@ -238,7 +238,7 @@ class MergeResult(Question):
         add("-config", "--config-path", metavar="FILE", help="what to collect", **required)
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        from probe.compare.ranks.merge import load_choice, merge
+        from probe.compare.merged_tables import load_choice, merge
 
         path = merge(args.input_dir, args.output_dir, load_choice(args.config_path))
         return Answer(lambda: [path], lambda: {"files": [path]})

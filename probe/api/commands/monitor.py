@@ -15,7 +15,7 @@ from probe.common.harmless_text import print_text, printable
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
-    from probe.monitor.report.live import LiveState
+    from probe.monitor.live import LiveState
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -49,10 +49,10 @@ class MonitorReport(Question):
         parser.add_argument("paths", metavar="DIR", nargs="+", type=arguments.path, help="one folder, or two runs")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        from probe.monitor import two_runs
+        from probe.monitor.judging import judge_run
         from probe.monitor.monitor_run import read_monitor
-        from probe.monitor.report import two_runs
-        from probe.monitor.report.judging import judge_run
-        from probe.monitor.report.two_runs import compare_runs
+        from probe.monitor.two_runs import compare_runs
 
         if len(args.paths) > 2:
             raise UsageError(f"{len(args.paths)} folders are given; allowed: 1 or 2")
@@ -86,7 +86,7 @@ class MonitorWatch:
         add("--once", action="store_true", help="show the current state, and end; exit status 1 if there is an alert")
 
     def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
-        from probe.monitor.report.live import LiveState
+        from probe.monitor.live import LiveState
 
         if not os.path.isdir(args.path):
             raise MsprobeException(f"{args.path} is not a folder; give the output folder of a monitor.")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 from probe.common.config.record_filter import api_pattern, class_name, module_paths, module_pattern, record_in
 from probe.common.dump import naming
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import INPUT, Item, shape_text

@@ -14,7 +14,7 @@ from probe.common.dump.layout import MODES, steps_in
 from probe.common.errors import FileCheckException
 
 if TYPE_CHECKING:
-    from probe.compare.output.summary import Summary
+    from probe.compare.summary import Summary
     from probe.shards.split import Split
 
 DIVERGENCE, NEVER = "divergence", "never"
@@ -162,7 +162,7 @@ def is_failed(summaries: Sequence[Summary], level: str, invocation: Invocation, 
         invocation: It takes the problem.
         is_by_answer: False if the rules of another tool give rows their results, whatever the answer is.
     """
-    from probe.compare.output.summary import fails
+    from probe.compare.summary import fails
 
     if level == NEVER:
         return False
@@ -182,8 +182,8 @@ def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocati
 
 def _why_untold(summaries: Sequence[Summary], is_by_answer: bool) -> str:
     """Reason why a difference of this level is not excluded; empty if it is."""
-    from probe.compare.output.summary import is_unjudged
-    from probe.compare.output.summary_text import UNTOLD, headline, uncompared
+    from probe.compare.summary import is_unjudged
+    from probe.compare.summary_text import UNTOLD, headline, uncompared
 
     if not summaries:
         return "no dump of one has a counterpart in the other"

@@ -14,7 +14,7 @@ from probe.backends.protocol import FrameworkAdapter, trends_of
 from probe.collect.sinks.trend.recorder import StructureRecorder
 from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, Watched, first_item_name
 from probe.common import log
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
@@ -131,7 +131,7 @@ def _is_dynamic() -> bool:
 
 
 def read_settings(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
-    """The settings of a configuration file; for the arguments see `probe.monitor.settings.load`.
+    """The settings of a configuration file; for the arguments see `probe.monitor.settings.load_first`.
 
     Raises:
         MsprobeException: the file cannot be read, or a value is wrong.

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
+from probe.api.import_watch import ImportWatch
 from probe.api.monitoring.first import TrainerMon, read_settings
 from probe.api.monitoring.monitor import Monitor, TrainingWatch, names_for
-from probe.api.script import ImportWatch
 from probe.backends import loader
 from probe.backends.protocol import trends_of
 from probe.common import log

@@ -30,7 +30,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 class MindSporeGraph:
-    """Implements `probe.backends.shared.gradient_graph.Graph`.
+    """Implements `probe.backends.shared.gradient_graph.GradientGraph`.
 
     Python sees a node through a new object each time; the first one seen stands for it, and keeps it alive, until the
     pass it takes part in is over, or the step.

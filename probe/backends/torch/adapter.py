@@ -50,7 +50,7 @@ class TorchAdapter:
 
     @cached_property
     def trends(self) -> Trends | None:
-        from probe.backends.torch.trends import group
+        from probe.backends.torch import trends as group
 
         return group
 

@@ -84,7 +84,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class TorchGraph:
-    """Implements `probe.backends.shared.gradient_graph.Graph`."""
+    """Implements `probe.backends.shared.gradient_graph.GradientGraph`."""
 
     without_gradient_last = False
 

@@ -38,7 +38,7 @@ from probe.common.config.fields import (
     some_of,
 )
 from probe.common.data_files import read_object
-from probe.common.dump.nearest_names import did_you_mean, nearest
+from probe.common.dump.naming import did_you_mean, nearest
 from probe.common.errors import MsprobeException
 from probe.common.harmless_text import show
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from probe.common.config.config import Config
 from probe.common.config.record_filter import api_pattern, module_pattern
 from probe.common.dump import naming
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.harmless_text import show
 
 _MOST_SHOWN = 3

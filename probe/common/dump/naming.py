@@ -12,10 +12,12 @@ models, the path begins with the prefix of the model.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import islice
 from sys import intern
 from typing import NamedTuple, Optional
 
@@ -223,3 +225,33 @@ def in_words(levels: Levels) -> str:
     both = {"L0", "L1"} <= set(levels)
     what = "nothing is" if both else "only modules are" if "L0" in levels else "only functions are"
     return f'the target has level "{levels[0]}" and the golden run "{levels[1]}": {what} in both'
+
+
+MOST = 3
+"""The largest number of names."""
+_MOST_COMPARED = 5000
+"""Names among which the nearest are looked for, which takes 0.1 s."""
+_LONGEST_COMPARED = 200
+"""Characters that are compared; a guess."""
+_NEAR = 0.6
+"""The least similarity; the default of difflib."""
+
+
+def nearest(wanted: str, names: Iterable[str]) -> list[str]:
+    """The names most like `wanted`, the nearest first; none where none is like it.
+
+    Args:
+        wanted: a name that a user gave.
+        names: the names that there are; of very many the first thousands are looked at.
+
+    Example:
+        >>> nearest("Torch.rellu", ["Torch.add", "Torch.relu"])
+        ['Torch.relu']
+    """
+    return difflib.get_close_matches(wanted[:_LONGEST_COMPARED], islice(names, _MOST_COMPARED), MOST, _NEAR)
+
+
+def did_you_mean(wanted: str, names: Iterable[str]) -> str:
+    """``; did you mean "compare"?``, with the most similar name; empty if no name is similar."""
+    near = nearest(wanted, names)
+    return f'; did you mean "{near[0]}"?' if near else ""

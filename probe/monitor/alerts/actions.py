@@ -14,11 +14,11 @@ from probe.common import files, log
 from probe.common.errors import failure_text
 from probe.common.report.json_values import to_json
 from probe.common.report.trends import COMMUNICATION, COURSE, START, TrendStep, TrendTable
-from probe.monitor.alerts import health, spikes
-from probe.monitor.alerts.course import CourseRules
+from probe.monitor.alerts import health
+from probe.monitor.alerts import history as spikes
 from probe.monitor.alerts.health import RouterRule
+from probe.monitor.alerts.history import CourseRules, FallRule
 from probe.monitor.alerts.rows import FamilyRows, Finding, Judge, execution_order, in_execution_order
-from probe.monitor.alerts.spikes import FallRule
 from probe.monitor.alerts.tracks import Track, blocks_of
 from probe.monitor.settings import AlertSettings
 

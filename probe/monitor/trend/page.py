@@ -18,9 +18,9 @@ from probe.common.report.page.filling import packed_text
 from probe.monitor import trend
 from probe.monitor.alerts.rows import Finding, Floats, position
 from probe.monitor.csv_rows import Columns
+from probe.monitor.judging import JudgedRun, judge_run
 from probe.monitor.monitor_run import MonitorRun, folder_name, read_monitor
-from probe.monitor.report.judging import JudgedRun, judge_run
-from probe.monitor.report.two_runs import TwoRuns, compare_runs
+from probe.monitor.two_runs import TwoRuns, compare_runs
 
 MISSING, NOT_A_NUMBER, INFINITY, MINUS_INFINITY, ZERO, FIRST = range(6)
 """Codes below `FIRST` stand for what is no number, and for zero on a log scale."""

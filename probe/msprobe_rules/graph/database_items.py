@@ -17,8 +17,8 @@ from probe.common.align.calls import Row
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.reading.items import OUTPUT, Item, shape_text
 from probe.common.numerics.statistics import checksum
-from probe.compare.output.tables import DIFFERENCES, VALUES
 from probe.compare.result import Mode
+from probe.compare.tables import DIFFERENCES, VALUES
 
 _SMALLEST, _DECIMALS = 1e-4, 6
 _NOTHING = '{"value":"null"}'

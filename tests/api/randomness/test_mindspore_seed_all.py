@@ -35,8 +35,8 @@ from mindspore import Tensor, mint, nn, ops
 from mindspore.common.initializer import initializer
 from functools import partial
 from probe.api import randomness as api
-from probe.backends.mindspore.randomness import seeding
-seed_all = partial(api.seed_all, seeding)
+from probe.backends.mindspore import randomness
+seed_all = partial(api.seed_all, randomness)
 def draw():
     drawn = [random.random(), np.random.rand(2).tolist(), ops.randn(3).asnumpy().tolist()]
     return drawn + [initializer("normal", [3], ms.float32).init_data().asnumpy().tolist()]

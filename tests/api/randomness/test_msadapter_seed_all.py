@@ -49,8 +49,8 @@ import torch
 import torch.nn.functional as F
 from functools import partial
 from probe.api import randomness as api
-from probe.backends.msadapter import seeding
-seed_all = partial(api.seed_all, seeding)
+from probe.backends.msadapter import randomness
+seed_all = partial(api.seed_all, randomness)
 def draw():
     drawn = [random.random(), np.random.rand(2).tolist(), ms.ops.randn(3).asnumpy().tolist()]
     return drawn + [torch.empty(3).normal_().tolist(), torch.empty(3).uniform_().tolist()]

@@ -20,7 +20,7 @@ PRELUDE = """
 import os, random, sys
 import numpy as np
 from probe.api.randomness import random_save
-from probe.backends.shared.randomness import recorder
+from probe.backends.shared import randomness as recorder
 
 class Sources:
     number = None

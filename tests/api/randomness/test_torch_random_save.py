@@ -17,7 +17,7 @@ PRELUDE = """
 import pickle, random, sys, torch
 from torch import nn
 from probe.api.randomness import random_save, seed_all
-from probe.backends.torch.randomness import random_calls, seeding
+from probe.backends.torch import randomness
 """
 
 
@@ -72,7 +72,7 @@ def test_dropout_is_seen_in_each_form_where_it_drops_something(tmp_path: Path) -
         """
 attention = nn.functional.scaled_dot_product_attention
 value = torch.ones(2, 3, 4)
-random_save(random_calls.dropping_calls(), random_calls.rank, "out")
+random_save(randomness.dropping_calls(), randomness.rank, "out")
 attention = nn.functional.scaled_dot_product_attention
 """
         + "\n".join(f"{call}; random.random()" for call in DROPPING),
@@ -86,7 +86,7 @@ def test_functions_methods_and_initialisation_are_seen(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,
         """
-random_save(random_calls.random_calls(), random_calls.rank, "out")
+random_save(randomness.random_calls(), randomness.rank, "out")
 value = torch.rand(2, 2)
 torch.randn_like(value)
 torch.empty(3).normal_()
@@ -118,7 +118,7 @@ def test_the_file_takes_the_rank_of_the_process_group(tmp_path: Path) -> None:
         tmp_path,
         """
 import torch.distributed as dist
-random_save(random_calls.random_calls(), random_calls.rank, "out")
+random_save(randomness.random_calls(), randomness.rank, "out")
 torch.rand(1)
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 torch.rand(1)
@@ -134,11 +134,11 @@ def test_recording_and_fixing_work_together(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,
         """
-random_save(random_calls.random_calls(), random_calls.rank, "out")
-seed_all(seeding, is_enhanced=True)
+random_save(randomness.random_calls(), randomness.rank, "out")
+seed_all(randomness, is_enhanced=True)
 assert torch.equal(torch.rand(3), torch.rand(3))
 assert random.random() == random.random()
-seeding.fix_random_calls().remove()
+randomness.fix_random_calls().remove()
 assert not torch.equal(torch.rand(3), torch.rand(3))
 """,
     )
@@ -156,10 +156,10 @@ def test_every_listed_call_is_watched_and_can_still_be_pickled_compiled_and_move
     rows_of(
         tmp_path,
         """
-places = random_calls.random_calls()
+places = randomness.random_calls()
 before = [getattr(place.owner, place.name) for place in places]
 assert {place.owner for place in places} == {torch, torch.Tensor} and all(map(callable, before))
-random_save(places, random_calls.rank, "out")
+random_save(places, randomness.rank, "out")
 assert all(vars(place.owner)[place.name] is not was for place, was in zip(places, before))
 assert pickle.loads(pickle.dumps(torch.rand)) is torch.rand
 assert pickle.loads(pickle.dumps(torch.Tensor.uniform_)) is torch.Tensor.uniform_

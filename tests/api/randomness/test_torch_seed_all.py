@@ -43,8 +43,8 @@ import json, os, random, torch, numpy as np
 import torch.nn.functional as F
 from functools import partial
 from probe.api import randomness as api
-from probe.backends.torch.randomness import seeding
-seed_all = partial(api.seed_all, seeding)
+from probe.backends.torch import randomness
+seed_all = partial(api.seed_all, randomness)
 def draw():
     return [torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()]
 def answer(value):

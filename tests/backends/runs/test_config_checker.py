@@ -14,8 +14,8 @@ from programs import batch, block_network
 
 from probe.api.config_checker import ConfigChecker
 from probe.common.errors import MsprobeException
-from probe.configcheck.checks.model import check_states
 from probe.configcheck.compare import compare_packs, read_side
+from probe.configcheck.model import check_states
 from probe.configcheck.pack import Pack, read_pack
 
 FMK = {"torch": "pytorch", "mindspore": "mindspore", "msadapter": "pytorch"}

@@ -17,24 +17,21 @@ _EVERYWHERE: Borders = {
     # Looks at the traceback of the user's error, which is raised to the user next.
     "common/callstack.py": {"hide_own_frames"},
     # Hooks that do nothing but call, guarded, the tool.
-    "backends/shared/settings/optimizers.py": {"enter", "leave", "step"},
-    "backends/shared/autograd/node_hooks.py": {"__call__"},
+    "backends/shared/settings.py": {"enter", "leave", "step"},
+    "backends/shared/gradient_graph.py": {"__call__"},
 }
 
 _TORCH: Borders = {
     **_EVERYWHERE,
-    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record"},
-    "backends/torch/hooks/torch_compile.py": {"call", "handle"},
-    "backends/torch/casts.py": {"see", "_suspended"},
+    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record", "see", "_suspended"},
+    "backends/torch/hooks/compilers.py": {"call", "handle", "_make_module", "_make_function", "_aside"},
     "backends/torch/settings.py": {"around_update"},
-    "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
-    "backends/torch/hooks/api_backward.py": {"__call__"},
+    "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record", "__call__"},
     "backends/torch/hooks/function_mode.py": {
         "__torch_function__", "call_without", "_not_built_in", "_hand_on", "_take_out",
         "__call__", "__eq__", "__hash__",
     },
-    "backends/torch/hooks/optimizer_hooks.py": {"clip", "<lambda>"},
-    "backends/torch/hooks/torch_script.py": {"_make_module", "_make_function", "_aside"},
+    "backends/torch/hooks/group.py": {"clip", "<lambda>"},
     # The handler of a plain swap, which calls them.
     "backends/shared/patching.py": {"<lambda>"},
     # The guards themselves, and hooks of that kind.
@@ -60,7 +57,7 @@ _MINDSPORE: Borders = {
     },
     "backends/mindspore/hooks/jit.py": {"compile_aside"},
     # The gradient passes through it.
-    "backends/mindspore/autograd/identity_tracker.py": {"backward"},
+    "backends/mindspore/backward_tracker.py": {"backward"},
 }
 
 BORDERS: dict[str, Borders] = {"torch": _TORCH, "mindspore": _MINDSPORE, "msadapter": _MINDSPORE}

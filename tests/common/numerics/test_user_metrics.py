@@ -14,7 +14,7 @@ from runs import rows, two_runs, write
 from scripts import CHECKOUT
 
 from probe.api import cli
-from probe.compare.output import tables
+from probe.compare import tables
 
 MEAN = """
 import numpy as np

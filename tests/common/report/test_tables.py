@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import probe
 from probe.common.report.csv_lines import Cells, csv_text
 from probe.common.report.xlsx import Sheet, write_xlsx
+from probe.compare import tables
 from probe.compare.comparison import compare_dumps
-from probe.compare.output import tables
 
 # --- the fast way to CSV writes the bytes that the standard library writes
 

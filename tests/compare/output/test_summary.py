@@ -17,9 +17,9 @@ from made_dumps import call, plain, tensor, written
 from probe.api.commands.question import print_lines
 from probe.common.dump.reading.dump import read
 from probe.common.environment.environment_file import write
+from probe.compare import summary_text
 from probe.compare.comparison import compare_dumps
-from probe.compare.output import summary_text
-from probe.compare.output.summary import SUSPECTS, Summary, outside_of, summarise
+from probe.compare.summary import SUSPECTS, Summary, outside_of, summarise
 
 # --- the summary, its JSON, and the exit statuses of ``msprobe compare``
 

@@ -12,8 +12,8 @@ from command_line import compare
 from made_dumps import constant, plain, write
 
 from probe.api import cli
-from probe.compare.output import tables as table_files
-from probe.compare.ranks.first_difference import analyse
+from probe.compare import tables as table_files
+from probe.compare.first_difference import analyse
 
 # --- where several ranks diverge first, on runs made up so that the answer is known
 

@@ -13,12 +13,12 @@ from divergence_runs import Run, W, X, call, chain, tensor, whole, write
 from probe.common.dump.journal import REPLACE, Header, JournalWriter
 from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.dump.reading.dump import read
+from probe.compare import summary_text
 from probe.compare.comparison import compare_dumps
-from probe.compare.output import summary_text
-from probe.compare.output.summary import Summary, fails, is_unjudged, summarise
-from probe.compare.output.summary_text import headline
 from probe.compare.result import Carried, Coverage, Origin
 from probe.compare.runner import Followers
+from probe.compare.summary import Summary, fails, is_unjudged, summarise
+from probe.compare.summary_text import headline
 
 # --- the three answers: a divergence, none, and that nobody can tell; and what a divergence has reached
 

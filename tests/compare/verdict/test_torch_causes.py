@@ -16,8 +16,8 @@ from probe.common.dump.reading.dump import read
 from probe.common.parallel.tasks import Where
 from probe.compare.comparison import compared
 from probe.compare.options import Comparison, Options
-from probe.compare.output.summary import first_of
 from probe.compare.runner import summaries
+from probe.compare.summary import first_of
 from probe.compare.verdict.cause import Causes
 from probe.compare.verdict.findings import own_name
 from probe.compare.verdict.settings import differences_of

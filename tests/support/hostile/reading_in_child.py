@@ -22,8 +22,7 @@ from probe.common.data_files import read_object
 from probe.common.dump import json_files
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.reading import tensor_reading
-from probe.compare import tensor_rows
-from probe.compare.ranks import merge
+from probe.compare import merged_tables, tensor_rows
 
 
 def read_dump(path: str) -> None:
@@ -45,7 +44,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "apis": name_mapping.load_api_entries,
     "layers": rules.load_rules,
     "matrices": tensor_rows.load_post_processing,
-    "choice": merge.load_choice,
+    "choice": merged_tables.load_choice,
     "tensor": tensor_reading.read_tensor,
     "mapped": lambda path: tensor_reading.read_tensor(path, mapped=True),
     "dump": read_dump,

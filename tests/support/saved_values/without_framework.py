@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from probe.rollout.saving.folders import PROBE_SAVING
-from probe.rollout.saving.saver import Saver
+from probe.rollout.saved_folders import PROBE_SAVING
+from probe.rollout.saver import Saver
 
 
 class NoTensors:

@@ -17,7 +17,7 @@ from probe.backends.torch import internals
 from probe.backends.torch.execution.rounding import SUMMED_IN, Raised, Recorded, move, plain_name, raised
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
 from probe.common.containers import found_in
-from probe.common.dump.nearest_names import did_you_mean
+from probe.common.dump.naming import did_you_mean
 from probe.common.errors import MsprobeException
 from probe.common.harmless_text import printable
 from probe.common.numerics.formats import unit_roundoff

@@ -21,7 +21,7 @@ from probe.common.dump.layout import (
     process_and_mode,
     step_and_rank,
 )
-from probe.common.dump.nearest_names import nearest
+from probe.common.dump.naming import nearest
 from probe.common.dump.reading import selected_items
 from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record

@@ -71,12 +71,12 @@ def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: P
 EXCHANGED = """
 import datetime, sys, torch, torch.distributed as dist
 from msprobe.pytorch import PrecisionDebugger
-from probe.backends.torch.hooks import scalers
+from probe.backends.torch.hooks import training_hooks
 rank, port, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2,
                         timeout=datetime.timedelta(seconds=30))
 debugger = PrecisionDebugger(task="overflow_check", dump_path=folder + "/dump", level="L1")
-asked = scalers._group.largest
+asked = training_hooks._group.largest
 def fail(numbers):
     raise MemoryError("no memory")
 for step in range(4):
@@ -99,7 +99,7 @@ for step in range(4):
             handle.wait()
             torch.log(-received)
     debugger.stop()
-    scalers._group.largest = fail if step == 1 and rank == 0 else asked
+    training_hooks._group.largest = fail if step == 1 and rank == 0 else asked
     debugger.step()
     sums = torch.full((1,), rank + 1.0)
     dist.all_reduce(sums)

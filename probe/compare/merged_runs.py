@@ -11,8 +11,8 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import PairTask, compare_pair
-from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Unexplained
+from probe.compare.summary import Summary, summarise
 from probe.shards.merge import Merged, merged
 from probe.shards.split import PartOfItem, Split
 from probe.shards.split_runs import StepFolders, check_folders, common_steps, dumps_of, fit_shapes, rank_folders

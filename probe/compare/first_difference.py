@@ -22,13 +22,13 @@ from probe.common.errors import MsprobeException
 from probe.common.numerics.statistics import fraction
 from probe.common.parallel.tasks import Outcome, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
+from probe.compare import tables
 from probe.compare.comparison import PairTask, compare_pair
 from probe.compare.options import Options
-from probe.compare.output import tables
-from probe.compare.output.summary import Summary, first_of, is_unjudged, summarise
-from probe.compare.output.summary_text import headline, hints
 from probe.compare.result import ComparisonResult, Mode
 from probe.compare.runner import Followers, pair_tasks, run_pairs
+from probe.compare.summary import Summary, first_of, is_unjudged, summarise
+from probe.compare.summary_text import headline, hints
 
 _LIMIT = 0.5
 """Relative error of an output from which on a record counts as different."""

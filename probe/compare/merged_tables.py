@@ -19,7 +19,7 @@ from probe.common.data_files import load_yaml
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.harmless_text import show
 from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx
-from probe.compare.output import tables
+from probe.compare import tables
 
 _TABLE = re.compile(r"compare_result_rank(\d+)_(\d{14})(?:_part_([1-9]\d*))?\.(csv|xlsx)\Z")
 _NO_NUMBER = ("N/A", "unsupported", "Nan")

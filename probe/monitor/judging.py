@@ -14,11 +14,10 @@ import numpy as np
 from probe.common.progress import ProgressCallback
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, BEFORE, COURSE, REDUCED, START, UNREDUCED
 from probe.monitor.alerts.actions import LearnedRules
-from probe.monitor.alerts.course import HYPER, SCALE, STATE, TIED
 from probe.monitor.alerts.health import ROUTER
+from probe.monitor.alerts.history import FALL, HYPER, SCALE, STATE, TIED
 from probe.monitor.alerts.ranks import NOT_REDUCED, PARTED, RankRules
 from probe.monitor.alerts.rows import FamilyRows, Finding, Floats, Kind, execution_order, kind_of, module_of
-from probe.monitor.alerts.spikes import FALL
 from probe.monitor.alerts.tracks import WINDOW, size_of
 from probe.monitor.monitor_run import MonitorRun
 

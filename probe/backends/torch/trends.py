@@ -10,8 +10,8 @@ import torch
 from probe.backends.protocol import Measurer, SpectralNorm
 from probe.backends.torch import internals
 from probe.backends.torch.originals import own
-from probe.backends.torch.trends.measuring import TorchMeasurer, TorchSpectralNorm, attention, local, routing
-from probe.backends.torch.trends.observing import (
+from probe.backends.torch.trend_measuring import TorchMeasurer, TorchSpectralNorm, attention, local, routing
+from probe.backends.torch.trend_observing import (
     attach_communication,
     attach_gradients,
     attach_optimizer,

@@ -17,8 +17,8 @@ import numpy as np
 from probe.common import files, log
 from probe.common.dump.layout import process_folder, step_folder
 from probe.common.log import ErrorLog
-from probe.rollout.saving import folders
-from probe.rollout.saving.folders import HostValues, SavingRules, Stored, Tree, arrays_of, as_json, copied, inline
+from probe.rollout import saved_folders
+from probe.rollout.saved_folders import HostValues, SavingRules, Stored, Tree, arrays_of, as_json, copied, inline
 
 Job = Callable[[], None]
 
@@ -199,7 +199,7 @@ class Saver:
             return
         stored = {array.name: self._rules.stored(array) for array in arrays_of(tree)}
         folder = os.path.join(
-            self.path, folders.DATA_FOLDER, folders.folder_of(key, step_folder(step), process, number)
+            self.path, saved_folders.DATA_FOLDER, saved_folders.folder_of(key, step_folder(step), process, number)
         )
         size = sum(each.values.nbytes for each in stored.values())
         self._writer.put(key, partial(_write, folder, key, tree, stored), size)
@@ -215,10 +215,10 @@ class Saver:
         try:
             tree = copied(configuration, self._host)
             content = as_json(tree, {array.name: inline(array) for array in arrays_of(tree)})
-            path = os.path.join(self.path, folders.CONFIGURATION_FILE)
-            self._writer.put(folders.CONFIGURATION_FILE, partial(_write_json, path, content), 0)
+            path = os.path.join(self.path, saved_folders.CONFIGURATION_FILE)
+            self._writer.put(saved_folders.CONFIGURATION_FILE, partial(_write_json, path, content), 0)
         except Exception as error:
-            self._failures.log(folders.CONFIGURATION_FILE, error)
+            self._failures.log(saved_folders.CONFIGURATION_FILE, error)
 
     def flush(self) -> None:
         """Wait until everything is written, or the disk has stopped."""
@@ -263,12 +263,12 @@ def _write(folder: str, key: str, tree: Tree, stored: Mapping[str, Stored]) -> N
     files.make_folder(folder)
     entries = {}
     for name, each in stored.items():
-        file = folders.array_file(key, name)
+        file = saved_folders.array_file(key, name)
         with files.replacing(os.path.join(folder, file)) as stream:
             np.save(stream, each.values, allow_pickle=False)
         entries[name] = each.entry(file)
     # The last one, so that a folder with this file is complete.
-    _write_json(os.path.join(folder, folders.json_file(key)), {"data": as_json(tree, entries)})
+    _write_json(os.path.join(folder, saved_folders.json_file(key)), {"data": as_json(tree, entries)})
 
 
 def _write_json(path: str, content: Any) -> None:

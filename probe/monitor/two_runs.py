@@ -10,8 +10,8 @@ import numpy as np
 
 from probe.monitor.alerts.rows import FamilyRows, Floats, in_execution_order, module_of
 from probe.monitor.alerts.tracks import floor_of, size_of
+from probe.monitor.judging import JudgedRun, coverage_lines
 from probe.monitor.monitor_run import MonitorRun
-from probe.monitor.report.judging import JudgedRun, coverage_lines
 
 _LEAST, _UNKNOWN = 1e-4, 1e-3
 """Relative differences of norms that rounding explains in the first step, and of tensors of unknown size. Guesses: a

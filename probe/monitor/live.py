@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from probe.monitor.alerts.rows import Finding
 from probe.monitor.alerts.tracks import size_of
+from probe.monitor.judging import RunJudge
 from probe.monitor.monitor_run import Follower, MonitorRun
-from probe.monitor.report.judging import RunJudge
 
 _KEPT = 40
 """Sizes of each row, for its line."""

@@ -8,19 +8,11 @@ from probe.common import log
 from probe.common.align.calls import ERROR, PASS, WARNING, Row
 from probe.common.dump import naming
 from probe.common.dump.stack_text import is_same_line, short_frame, users_line
+from probe.compare import summary as outside
 from probe.compare.judgement import FIRST_DIVERGENCE
-from probe.compare.output import summary as outside
-from probe.compare.output.summary import (
-    BATCH_SHAPE,
-    EXAMPLES,
-    SUSPECTS,
-    Summary,
-    first_of,
-    in_words,
-    undecided_in_words,
-)
-from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
+from probe.compare.summary import BATCH_SHAPE, EXAMPLES, SUSPECTS, Summary, first_of, in_words, undecided_in_words
+from probe.compare.tables import VALUES
 from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"

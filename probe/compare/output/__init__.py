@@ -1,1 +1,0 @@
-"""The tables and the summary of a comparison."""
