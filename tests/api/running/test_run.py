@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,8 @@ def test_wrong_options_end_before_the_program_begins(
 ) -> None:  # fmt: skip
     (tmp_path / "program.py").write_text("print('begun')")
     monkeypatch.chdir(tmp_path)
+    # The first of it is replaced by the folder of the program.
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
     assert main(["run", *arguments]) == 2
     said = capsys.readouterr()
     assert message in said.err and "begun" not in said.out
