@@ -114,12 +114,12 @@ def _original(owner: Any, name: str, found: Any) -> Any | None:
 
 
 def _made_anew(found: Any) -> Any | None:
-    """For descriptors that make another object whenever they are asked: the equal one, or the only one of its kind."""
+    """For descriptors that make another object whenever they are asked: the same once more, or the only one of its kind."""
     alike = []
     for owner, name in _replaced():
         now, original = getattr(owner, name, None), _ORIGINALS[owner][name]
         if owner is torch.Tensor and type(original) in (*BUILT_IN, WrapperDescriptorType) and type(now) is type(found):
-            if now == found:
+            if now == found or _hold_the_same(now, found):
                 return original
             alike.append(original)
     return alike[0] if len(alike) == 1 else None
@@ -128,3 +128,11 @@ def _made_anew(found: Any) -> Any | None:
 def _is(now: Any, found: Any) -> bool:
     # Objects of other types are the user's, who may compare them in any way.
     return now is found or (type(now) is type(found) and type(found) in _BOUND and bool(now == found))
+
+
+def _hold_the_same(one: Any, other: Any) -> bool:
+    """True if two objects have the same attributes with the same objects, where nothing says that they are equal."""
+    held, of_other = getattr(one, "__dict__", None), getattr(other, "__dict__", None)
+    if not held or of_other is None or held.keys() != of_other.keys():
+        return False
+    return all(value is of_other[name] for name, value in held.items())
