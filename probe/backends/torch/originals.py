@@ -114,7 +114,7 @@ def _original(owner: Any, name: str, found: Any) -> Any | None:
 
 
 def _made_anew(found: Any) -> Any | None:
-    """For descriptors that make another object whenever they are asked: the same once more, or the only one of its kind."""
+    """Of descriptors that make another object at each request: the same once more, or the only one of its kind."""
     alike = []
     for owner, name in _replaced():
         now, original = getattr(owner, name, None), _ORIGINALS[owner][name]
