@@ -81,8 +81,7 @@ def load_module(name: str) -> Program:
     if spec is None or get_code is None:
         raise MsprobeException(f'there is no module "{name}" that can be run.')
     main = _main(spec.origin or name, spec.loader)
-    main.__spec__ = spec
-    main.__package__ = spec.parent
+    main.__dict__.update(__spec__=spec, __package__=spec.parent, __cached__=spec.cached)
     return Program(main, lambda: get_code(name), folder)
 
 

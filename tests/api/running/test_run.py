@@ -35,7 +35,7 @@ class A:
     x: int
 
 print(sys.argv, sys.path[0], __file__, __name__, __doc__, __package__, __annotations__, helper.x)
-print(__package__ or __cached__)
+print(__package__, __cached__)
 print(pickle.loads(pickle.dumps(A(3))), importlib.util.find_spec("multiprocessing.spawn").loader.get_filename())
 atexit.register(print, "exit")
 main, thread = threading.Event(), threading.Event()
