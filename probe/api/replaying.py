@@ -24,7 +24,7 @@ from probe.calls.prepared import RECORDED
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps
 from probe.common.errors import FrameworkError, MissingDependency
-from probe.common.parallel.tasks import of_machine
+from probe.common.parallel.tasks import machine_bytes
 from probe.precheck.check import CheckOptions
 from probe.precheck.run_cases import device_for, try_elsewhere
 from probe.rerun.emit import emit as write_script
@@ -188,7 +188,7 @@ def replay(
 
 def _memory_limit(gigabytes: float | None) -> float:
     """In bytes; ``None`` for a quarter of the machine's memory."""
-    return prepared.default_limit(of_machine(), 1) if gigabytes is None else gigabytes * prepared.GB
+    return prepared.default_limit(machine_bytes(), 1) if gigabytes is None else gigabytes * prepared.GB
 
 
 def run_again_for(

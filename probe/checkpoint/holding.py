@@ -251,7 +251,7 @@ def summarise(parameters: Sequence[Parameter]) -> list[str]:
             stacks[layer.stack][layer.number].append(each)
     found = []
     for stack, layers in stacks.items():
-        found += _of_stack(stack.rstrip("."), layers)
+        found += _stack_sentences(stack.rstrip("."), layers)
     bad = [each for each in outside if not each.is_fine]
     if outside:
         whole = f"all {len(outside)} parameters" if len(outside) > 1 else "the only parameter"
@@ -260,7 +260,7 @@ def summarise(parameters: Sequence[Parameter]) -> list[str]:
     return found
 
 
-def _of_stack(stack: str, layers: dict[int, list[Parameter]]) -> list[str]:
+def _stack_sentences(stack: str, layers: dict[int, list[Parameter]]) -> list[str]:
     by_state: dict[str, list[int]] = defaultdict(list)
     for number in sorted(layers):
         by_state[_state(layers[number])].append(number)

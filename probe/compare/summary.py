@@ -42,7 +42,7 @@ MOST_SHOWN = 5
 
 def outside_of(result: ComparisonResult) -> list[OutsideDifference]:
     """Differences outside of the model, the most likely cause first; empty if one run has no environment file."""
-    target, golden = map(environment_files.of_record_file, (result.target, result.golden))
+    target, golden = map(environment_files.environment_of_file, (result.target, result.golden))
     if target is None or golden is None:
         return []
     found = differences(target, golden)

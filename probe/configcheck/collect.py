@@ -231,10 +231,10 @@ def _accelerate_settings() -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     for name, prefix in (("AcceleratorState", "accelerate"), ("GradientState", "accelerate.gradients")):
-        found.update(_of_accelerate(prefix, getattr(getattr(module, name, None), "_shared_state", {})))
+        found.update(_accelerate_values(prefix, getattr(getattr(module, name, None), "_shared_state", {})))
     for each in gc.get_objects():
         if type(each).__name__ == "Accelerator" and type(each).__module__.startswith("accelerate."):
-            found.update(_of_accelerate("accelerate", vars(each)))
+            found.update(_accelerate_values("accelerate", vars(each)))
     return found
 
 
@@ -247,7 +247,7 @@ _MOST_NESTED = 3
 """A guess: plugins have settings, and few of these have settings of their own."""
 
 
-def _of_accelerate(above: str, values: Mapping[str, Any], nested: int = 0) -> dict[str, Any]:
+def _accelerate_values(above: str, values: Mapping[str, Any], nested: int = 0) -> dict[str, Any]:
     """Plain values, members of enumerations, and those of accelerate's own objects inside, such as its plugins."""
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -260,7 +260,7 @@ def _of_accelerate(above: str, values: Mapping[str, Any], nested: int = 0) -> di
             inside = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
             # The states refer to each other.
             if nested < _MOST_NESTED and not type(value).__name__.endswith("State"):
-                found.update(_of_accelerate(f"{above}.{name}", inside, nested + 1))
+                found.update(_accelerate_values(f"{above}.{name}", inside, nested + 1))
         else:
             found.update(_plain(above, {name: value}))
     return found

@@ -34,20 +34,20 @@ def read_side(path: str) -> Pack:
         MsprobeException: it is neither, or cannot be read.
     """
     if os.path.isdir(path):
-        return _of_dump(path)
+        return _pack_of_dump(path)
     return read_pack(path)
 
 
-def _of_dump(path: str) -> Pack:
+def _pack_of_dump(path: str) -> Pack:
     environments = environment_files.all_in(path)
     (_, first), *others = environments.items()
-    found = _of_environment(path, first)
+    found = _pack_of_environment(path, first)
     for name, each in others:
-        found.further[name[len("environment_") : -len(".json")]] = _of_environment(path, each)
+        found.further[name[len("environment_") : -len(".json")]] = _pack_of_environment(path, each)
     return found
 
 
-def _of_environment(path: str, first: Environment) -> Pack:
+def _pack_of_environment(path: str, first: Environment) -> Pack:
     pack = Pack(path, dict(first.get("variables") or {}), dict(first.get("packages") or {}))
     pack.environment = dict(first)
     pack.manifest = {"withheld": first.get("withheld", 0)}

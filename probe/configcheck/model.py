@@ -108,7 +108,7 @@ def check_random(golden: Mapping[int, Calls], target: Mapping[int, Calls], ours:
     for rank in sorted({*golden, *target}):
         one, other = golden.get(rank, {}), target.get(rank, {})
         for api in dict.fromkeys((*one, *other)):
-            rows += _of_function(f"rank {rank}: {api}", one.get(api, ()), other.get(api, ()), ours)
+            rows += _function_findings(f"rank {rank}: {api}", one.get(api, ()), other.get(api, ()), ours)
     return Check("random", rows)
 
 
@@ -147,7 +147,7 @@ _LIBRARIES = {"torch": ("torch.", "Tensor."), "numpy": ("np.random.",), "python"
 """Beginnings of names of functions in a pack, by generator."""
 
 
-def _of_function(
+def _function_findings(
     name: str, one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]], ours: bool
 ) -> Iterator[Finding]:
     for mine, theirs in paired(one, other):

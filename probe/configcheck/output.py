@@ -139,31 +139,31 @@ def sheets_of(comparison: Comparison) -> dict[str, list[list[Any]]]:
     # Its summary knows pass, warning and error.
     found["summary"] += [[check.name, "pass" if check.level == "info" else check.level] for check in comparison.checks]
     for check in comparison.checks:
-        head, cells = _COLUMNS.get(check.name, (["name", "bench_value", "cmp_value", "level"], _of_name))
+        head, cells = _COLUMNS.get(check.name, (["name", "bench_value", "cmp_value", "level"], _name_cells))
         found[check.name] = [[*head, "why"], *([*cells(row), row.level, row.why] for row in check.rows)]
     return found
 
 
-def _of_name(row: Finding) -> list[Any]:
+def _name_cells(row: Finding) -> list[Any]:
     return [row.name, _cell(row.golden), _cell(row.target)]
 
 
-def _of_both_names(row: Finding) -> list[Any]:
+def _both_name_cells(row: Finding) -> list[Any]:
     golden, target = row.names
     return [golden, target, _cell(row.golden), _cell(row.target)]
 
 
-def _of_setting(row: Finding) -> list[Any]:
+def _setting_cells(row: Finding) -> list[Any]:
     golden = "Only in comparison" if row.golden is None else row.names[0]
     target = "Only in benchmark" if row.target is None else row.names[1]
     return [row.file, golden, target, _cell(row.golden), _cell(row.target), row.how]
 
 
 _COLUMNS: dict[str, tuple[list[str], Any]] = {
-    "env": (["bench_env_name", "cmp_env_name", "bench_value", "cmp_value", "level"], _of_both_names),
-    "pip": (["package", "bench version", "cmp version", "level"], _of_name),
+    "env": (["bench_env_name", "cmp_env_name", "bench_value", "cmp_value", "level"], _both_name_cells),
+    "pip": (["package", "bench version", "cmp version", "level"], _name_cells),
     "hyperparameters": (
-        ["file_name", "bench_para", "cmp_para", "bench_value", "cmp_value", "matched_with", "level"], _of_setting,
+        ["file_name", "bench_para", "cmp_para", "bench_value", "cmp_value", "matched_with", "level"], _setting_cells,
     ),
 }  # fmt: skip
 

@@ -74,10 +74,10 @@ def plain_value(value: Any) -> Any:
         return float(value) if abs(value) < 1 << 53 else value
     if isinstance(value, (list, tuple)):
         return [plain_value(each) for each in value]
-    return _of_text(str(value).strip())
+    return _value_of_text(str(value).strip())
 
 
-def _of_text(text: str) -> Any:
+def _value_of_text(text: str) -> Any:
     lower = text.lower()
     if lower in _TRUE or lower in _FALSE:
         return lower in _TRUE

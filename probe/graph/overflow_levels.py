@@ -59,7 +59,7 @@ def overflow(graph: Graph, dump: Dump) -> OverflowLevels:
 
 def overflows(diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
     """The overflow levels of the target and of the golden run; ``None`` if there is no golden run."""
-    target = _overflow(diff.target, lambda node: _of_target(diff.items.get(node, ())))
+    target = _overflow(diff.target, lambda node: _target_items(diff.items.get(node, ())))
     if diff.golden is None:
         return target, None
     partners = {other: node for node, other in enumerate(diff.pairs) if other >= 0}
@@ -71,7 +71,7 @@ def overflows(diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
     return target, _overflow(diff.golden, golden_items)
 
 
-def _of_target(rows: Iterable[Row]) -> Iterator[Item]:
+def _target_items(rows: Iterable[Row]) -> Iterator[Item]:
     return (row.target for row in rows if row.target is not None)
 
 

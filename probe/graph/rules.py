@@ -118,10 +118,10 @@ class ProbeGraph:
         judgement = diff.judgement
         if judgement is None:
             return bytes([ONE_SIDE if row.target is None or row.golden is None else SAME for row in rows])
-        return bytes([self._of_item(diff, row, _INDEX[judgement.of(row)[0]]) for row in rows])
+        return bytes([self._item_status(diff, row, _INDEX[judgement.of(row)[0]]) for row in rows])
 
     @staticmethod
-    def _of_item(diff: GraphDiff, row: Row, found: int) -> int:
+    def _item_status(diff: GraphDiff, row: Row, found: int) -> int:
         """A status of a row, at most that of its node."""
         return found if found in (SAME, ONE_SIDE) else min(found, diff.statuses[diff.target.index.get(row.record, -1)])
 

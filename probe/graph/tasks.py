@@ -228,13 +228,13 @@ class CommunicationPartners:
         rank = columns.rank
         if rank is None or len(self._paths.get(step, ())) < 2 or not any(map(is_communication, columns.texts)):
             return shown
-        found = self._of_step(step)
+        found = self._partners_of_step(step)
         add_partners(found, rank, columns)
         names = shown.diff.target.names if shown.diff is not None else ()
         links = {node: found.matched_distributed(rank, name) for node, name in enumerate(names)}
         return replace(shown, exchanged={node: link for node, link in links.items() if link})
 
-    def _of_step(self, step: str) -> Partners:
+    def _partners_of_step(self, step: str) -> Partners:
         if step not in self._partners:
             # Few runs communicate, and the others need not wait for it.
             from probe.shards.split_runs import Partners, partners

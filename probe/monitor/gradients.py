@@ -253,7 +253,7 @@ def compare_runs(target: str, golden: str) -> list[RankSimilarity]:
     both = [rank for rank in one if rank in other]
     if not both:
         raise MsprobeException(f"{target} has {_text(one)} and {golden} has {_text(other)}; none is in both.")
-    found = [_of_rank(rank, one[rank], other[rank]) for rank in both]
+    found = [_rank_similarity(rank, one[rank], other[rank]) for rank in both]
     left = sorted({*one, *other} - {*both})
     if left:
         found[0].notes.append(f"rank {', '.join(map(str, left))} is in one of the runs only, and is not compared.")
@@ -274,7 +274,7 @@ def _text(found: Mapping[int, GradientFiles]) -> str:
     return f"rank {', '.join(map(str, found))}"
 
 
-def _of_rank(rank: int, one: GradientFiles, other: GradientFiles) -> RankSimilarity:
+def _rank_similarity(rank: int, one: GradientFiles, other: GradientFiles) -> RankSimilarity:
     mine_of, theirs_of = one.steps, other.steps
     steps = [step for step in mine_of if step in theirs_of]
     if not steps:

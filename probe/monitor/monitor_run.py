@@ -66,11 +66,11 @@ def joined_shards(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
             elif name == "dtype" or name in _KEY:
                 joined[name].append(values[0])
             else:
-                joined[name].append(_of_whole(name, values, counts, copies))
+                joined[name].append(_whole_statistic(name, values, counts, copies))
     return joined
 
 
-def _of_whole(op: str, values: list[float], counts: list[int], copies: float) -> float:
+def _whole_statistic(op: str, values: list[float], counts: list[int], copies: float) -> float:
     """A statistic of all shards together; NaN if it does not follow from theirs."""
     if op == "norm":
         return math.sqrt(sum(value * value for value in values) / copies)

@@ -126,12 +126,12 @@ def _hyperparameters(bench: Mapping[str, Mapping[str, Any]], cmp: Mapping[str, M
     rows = []
     for file in bench:
         if file in cmp:
-            rows += [[file, *row] for row in _of_file(bench[file], cmp[file])]
+            rows += [[file, *row] for row in _file_rows(bench[file], cmp[file])]
     # Sorted by the name on the bench side, as text.
     return sorted(rows, key=lambda row: str(row[1]))
 
 
-def _of_file(bench: Mapping[str, Any], cmp: Mapping[str, Any]) -> Iterator[list[Any]]:
+def _file_rows(bench: Mapping[str, Any], cmp: Mapping[str, Any]) -> Iterator[list[Any]]:
     left = dict(cmp)
     for name, value in bench.items():
         match, how = _match(name, left)

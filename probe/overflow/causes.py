@@ -543,7 +543,7 @@ def _backward(
         factor = _at(slope, sloped)
         product = _raised(lambda a, b: a * b, (gradient, factor), result)
         if product is not None:
-            yield _said(product, _FORMULAS["mul"], (gradient, factor), result) + _of_other(product, sloped, index)
+            yield _said(product, _FORMULAS["mul"], (gradient, factor), result) + _other_argument(product, sloped, index)
     if line.rounding == DOT_PRODUCT and len(given) > 1:
         both = given[1:3] if line.name in _ADDING else given[:2]
         yield from _product((gradient, both[0] if index else both[1]), result)
@@ -580,7 +580,7 @@ def _infinite_slope(
     return text + (": a gradient of 0 times inf is NaN" if 0.0 in (*gradient.numbers, *gradient.inside) else "")
 
 
-def _of_other(product: _Raised, given: Sequence[_Operand], index: int) -> str:
+def _other_argument(product: _Raised, given: Sequence[_Operand], index: int) -> str:
     """The argument of the forward call that the backward multiplies by, where that is not finite."""
     if not math.isinf(product.numbers[1]):
         return ""

@@ -69,20 +69,20 @@ def _items(dump: Dump, name: str) -> list[Item]:
 
 def _sentence(finding: Finding, dump: Dump, items: list[Item], forward: list[Item] | None) -> str:
     if finding.kind == ORIGIN:
-        return _of_origin(finding, dump, items, forward)
+        return _origin_sentence(finding, dump, items, forward)
     if finding.kind == PARAMETER:
-        return _of_parameter(finding, dump)
+        return _parameter_sentence(finding, dump)
     if finding.kind == COMMUNICATION:
         ranks = ", ".join(str(rank) for rank, _ in finding.members)
         reason = why(naming.function_name(finding.record), items)
         more = f": {reason}" if reason else ", for example because a sum exceeds the range of its dtype"
         return f"Ranks {ranks} send finite values and receive values that are not finite{more}."
     if finding.kind == OUTSIDE:
-        return _of_outside(finding, dump, forward is not None or CallValues.of(items).is_gradients)
+        return _outside_sentence(finding, dump, forward is not None or CallValues.of(items).is_gradients)
     return ""
 
 
-def _of_origin(finding: Finding, dump: Dump, items: list[Item], forward: list[Item] | None) -> str:
+def _origin_sentence(finding: Finding, dump: Dump, items: list[Item], forward: list[Item] | None) -> str:
     function = naming.function_name(finding.record)
     values = CallValues.of(items)
     if forward is not None:
@@ -153,7 +153,7 @@ def _becomes_nan(finding: Finding, dump: Dump) -> str:
     return ""
 
 
-def _of_parameter(finding: Finding, dump: Dump) -> str:
+def _parameter_sentence(finding: Finding, dump: Dump) -> str:
     name = finding.item.rpartition(f".{PARAMETERS}.")[2] or finding.item
     writer = (
         "the optimizer wrote it in an earlier step" if dump.step
@@ -162,7 +162,7 @@ def _of_parameter(finding: Finding, dump: Dump) -> str:
     return f"The parameter {name} is not finite; {writer}."
 
 
-def _of_outside(finding: Finding, dump: Dump, is_backward: bool) -> str:
+def _outside_sentence(finding: Finding, dump: Dump, is_backward: bool) -> str:
     argument = finding.item.rpartition(f"{finding.record}.")[2]
     if finding.source.startswith("rank "):
         return f"{argument} comes from {finding.source}."

@@ -9,7 +9,7 @@ from probe.common.dump.layout import MADE_FILES, are_large
 from probe.common.dump.naming import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
-from probe.common.environment.environment_file import of_record_file
+from probe.common.environment.environment_file import environment_of_file
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run_tasks import run
 from probe.common.parallel.tasks import Where, results
@@ -46,7 +46,7 @@ def find_overflow(
     for location, each in zip(locations, scans):
         steps.setdefault((location.mode, location.step), []).append(each)
     report = Report(path, [_analysed(of_step, mode, wanted) for (mode, _), of_step in steps.items()])
-    environment = of_record_file(os.path.join(locations[0].folder, MADE_FILES[0])) or {}
+    environment = environment_of_file(os.path.join(locations[0].folder, MADE_FILES[0])) or {}
     report.is_limited = bool(environment.get("steps"))
     for step in report.steps:
         _add_details(report, step)

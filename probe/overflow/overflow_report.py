@@ -204,7 +204,7 @@ def lines(report: Report) -> Iterator[str]:
     for number, finding in enumerate(found.first[:_MOST_SHOWN]):
         if number:
             yield _title(finding, found)
-        yield from (f"  {text}" for text in _of_finding(finding))
+        yield from (f"  {text}" for text in _finding_lines(finding))
     if len(found.first) > _MOST_SHOWN:
         yield f"{len(found.first) - _MOST_SHOWN} more first findings are in overflow_report.json."
     yield f"Records that are not finite: {_affected(found)}."
@@ -280,7 +280,7 @@ def _title(finding: Finding, step: StepFindings) -> str:
     return f"{whose}: {finding.record} ({finding.kind}: {KINDS[finding.kind]})"
 
 
-def _of_finding(finding: Finding) -> Iterator[str]:
+def _finding_lines(finding: Finding) -> Iterator[str]:
     """The labelled lines of a finding."""
     grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
     labelled: list[tuple[str, Sequence[str]]] = [

@@ -18,7 +18,7 @@ from probe.common.dump.naming import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run_tasks import run
-from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, attempt, of_machine, processors
+from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, attempt, machine_bytes, processors
 from probe.common.progress import ProgressCallback
 from probe.precheck.case_results import CaseResult
 from probe.precheck.check import CheckOptions, check
@@ -260,7 +260,7 @@ def _checked(
     version = status.st_mtime_ns, status.st_size
     most = options.max_memory
     if most is None:
-        most = prepared.default_limit(of_machine(), options.where.jobs or processors())
+        most = prepared.default_limit(machine_bytes(), options.where.jobs or processors())
     else:
         most *= prepared.GB
     # Nobody reads rows of tables that are not written.

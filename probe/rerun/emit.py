@@ -23,7 +23,7 @@ from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
 from probe.rerun.rerun_call import Rerun
-from probe.rerun.rerun_report import of_verdict
+from probe.rerun.rerun_report import verdict_text
 
 Array = NDArray[Any]
 _MOST_INLINE = 16
@@ -125,7 +125,7 @@ class _Script:
         verdict, who = each.row.verdict, f"on {self._rerun.device}"
         if verdict.status != self._rerun.now and each.recorded is not None:
             verdict, who = each.recorded, "recorded"
-        yield from textwrap.wrap(f"{name} when this was written, {who}: {of_verdict(verdict, who)}.", _TEXT_WIDTH)
+        yield from textwrap.wrap(f"{name} when this was written, {who}: {verdict_text(verdict, who)}.", _TEXT_WIDTH)
         if self._prepared.generated:
             yield "The inputs are generated from statistics."
         if smaller:

@@ -130,7 +130,7 @@ def _exchanged(
     if mine.direction != theirs.direction:
         raise Unreadable(f"it is the {mine.direction} of one side and the {theirs.direction} of the other")
     check_memory(execution, target.dump, mine, max_memory, _RUNS)
-    own = _of_direction(prepare(execution, target.dump, mine.case, 0), mine.direction)
+    own = _in_direction(prepare(execution, target.dump, mine.case, 0), mine.direction)
     if draws_random_numbers(execution, own, device, ""):
         raise Unreadable("it draws random numbers")
     again, autocast = run_as_recorded(execution, own, device)
@@ -195,7 +195,7 @@ def _selected(record: RecordOf) -> SelectedCall:
     return SelectedCall(case, named.direction)
 
 
-def _of_direction(prepared: PreparedCall, direction: str) -> PreparedCall:
+def _in_direction(prepared: PreparedCall, direction: str) -> PreparedCall:
     if direction == FORWARD:
         return prepared.forward_alone()
     if prepared.backward_not_run:

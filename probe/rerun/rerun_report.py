@@ -56,16 +56,16 @@ def _result(each: ComparedResult, rerun: Rerun) -> Iterator[str]:
     of = f", the gradient of {row.of.partition('.forward.')[2]}" if row.of else ""
     yield f"{row.name}{of}: {row.dtype} {shape_text(row.shape)}"
     if each.difference is not None:
-        yield f"  recorded and now:   {of_difference(each.difference)}"
-    yield f"  now and exact:      {of_verdict(row.verdict, rerun.device)}"
+        yield f"  recorded and now:   {difference_text(each.difference)}"
+    yield f"  now and exact:      {verdict_text(row.verdict, rerun.device)}"
     if each.recorded is not None:
         same = each.difference is not None and each.difference.is_same
-        yield f"  recorded and exact: {'the same' if same else of_verdict(each.recorded, 'recorded')}"
+        yield f"  recorded and exact: {'the same' if same else verdict_text(each.recorded, 'recorded')}"
     if each.overflow:
         yield f"  not finite:         {each.overflow}"
 
 
-def of_difference(found: ElementDifference) -> str:
+def difference_text(found: ElementDifference) -> str:
     """The reproducibility of a result, in words."""
     if found.form:
         return found.form
@@ -76,7 +76,7 @@ def of_difference(found: ElementDifference) -> str:
     return f"{found.count} of {found.size} elements differ{far}; {at}"
 
 
-def of_verdict(verdict: KernelVerdict, who: str) -> str:
+def verdict_text(verdict: KernelVerdict, who: str) -> str:
     """A verdict with its worst element, in a line."""
     parts = [f"{verdict.status}: {verdict.interpretation}"]
     if verdict.worst_index is not None:

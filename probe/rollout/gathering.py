@@ -52,7 +52,7 @@ def gather(given: Given) -> Tokens:
     }
     if given.top_logprobs is not None:
         of_tokens["top"] = _candidates(given.top_logprobs, rollout)
-    steps = rollout.steps if given.step is None else _of_rows(given.step, lengths, names)
+    steps = rollout.steps if given.step is None else _number_per_sequence(given.step, lengths, names)
     ranks, prompts = rollout.ranks, given.prompt_lengths
     if len(lengths) != len(rollout.lengths):
         # Sequences are parts of one row.
@@ -67,7 +67,7 @@ def gather(given: Given) -> Tokens:
         of_tokens["current"] = _numbers(given.current)
     tokens = Tokens(
         values[0], values[1], lengths, names, steps, ranks,
-        None if prompts is None else _integers(_of_rows(prompts, lengths, names), prompts),
+        None if prompts is None else _integers(_number_per_sequence(prompts, lengths, names), prompts),
         dtype=rollout.dtype or training.dtype, **of_tokens,
     )  # fmt: skip
     masked = _masked(tokens, given.mask, rollout)
@@ -174,7 +174,7 @@ def _sequences(given: Given) -> tuple[Array, Any]:
     return lengths, ids.tolist()
 
 
-def _of_rows(rows: Rows, lengths: Array, names: Any) -> Array:
+def _number_per_sequence(rows: Rows, lengths: Array, names: Any) -> Array:
     """A number for each sequence: given so, or for each of its tokens."""
     values = rows.values
     if len(values) == len(lengths):

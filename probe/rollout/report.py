@@ -57,13 +57,13 @@ def over_all(tokens: Tokens) -> dict[str, float]:
         "ratio_outside_0.8_1.25": _outside(size, math.log(1.25)),
         "ratio_outside_0.5_2": _outside(size, math.log(2.0)),
     }
-    found.update(_of_sequences(tokens, signed))
+    found.update(_sequence_means(tokens, signed))
     if tokens.current is not None:
         found.update(_update(tokens.current - tokens.training))
     return found
 
 
-def _of_sequences(tokens: Tokens, signed: Array) -> dict[str, float]:
+def _sequence_means(tokens: Tokens, signed: Array) -> dict[str, float]:
     """The numbers that are means over sequences."""
     rollout = tokens.by_sequence(tokens.rollout) / tokens.lengths
     training = tokens.by_sequence(tokens.training) / tokens.lengths

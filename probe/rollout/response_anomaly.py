@@ -116,7 +116,7 @@ def flat_response_anomaly(lengths: Array, logprobs: Array, tokens: Array | None)
         tokens: Their ids.
     """
     starts = (np.cumsum(lengths) - lengths).astype(np.int64)
-    top, sums = _of_candidates(logprobs)
+    top, sums = _best_and_sum(logprobs)
     return _judged(_Responses(starts, np.asarray(lengths, np.int64), top, tokens, sums, None))
 
 
@@ -190,14 +190,14 @@ def _responses(logprobs: Any, tokens: Any, lengths: Any, mask: Any, candidates: 
         )
     ids = None if tokens is None else _like("tokens", tokens, known, 1)
     starts = np.concatenate(([0], np.cumsum(known)[:-1])).astype(np.int64) if len(known) else known
-    top, sums = _of_candidates(flat)
+    top, sums = _best_and_sum(flat)
     several = None
     if candidates is not None and categories is not None:
         several = _distinct(np.asarray(categories)[_like("candidates", candidates, known, 2)])
     return _Responses(starts, known, top, ids, sums, several)
 
 
-def _of_candidates(flat: Array) -> tuple[Array, Array | None]:
+def _best_and_sum(flat: Array) -> tuple[Array, Array | None]:
     """The best log-probability of each token, and the sum of the probabilities of its candidates if there are any."""
     if flat.ndim == 1:
         return flat.astype(np.float64), None

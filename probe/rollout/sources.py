@@ -265,11 +265,11 @@ def read_pt(path: str, key: str, name: str) -> Rows:
     if not isinstance(entries, dict):
         if key:
             raise MsprobeException(f'{name}: {path} holds one tensor and has no keys; leave ":{key}" out.')
-        return _of_pt(entries, name)
-    return _of_pt(entries[one_of(key, list(entries), path)], name)
+        return _rows_of_pt(entries, name)
+    return _rows_of_pt(entries[one_of(key, list(entries), path)], name)
 
 
-def _of_pt(found: Any, name: str) -> Rows:
+def _rows_of_pt(found: Any, name: str) -> Rows:
     if isinstance(found, list):
         return joined([(values, short(dtype)) for values, dtype in found], name)
     values, dtype = found

@@ -331,9 +331,9 @@ class _Rows:
                 if folder is None:
                     self.missing[side].append(number)
             if task.rules.has_notes or None not in sides:
-                yield from self._of_save(number, *sides)
+                yield from self._save_rows(number, *sides)
 
-    def _of_save(self, number: SaveNumber, first: str | None, second: str | None) -> Iterator[Sequence[Cell]]:
+    def _save_rows(self, number: SaveNumber, first: str | None, second: str | None) -> Iterator[Sequence[Cell]]:
         task = self.task
         sides = [_values(folder, task.key, task.rules.has_notes) for folder in (first, second)]
         for name, position in task.rules.positions(*sides).items():

@@ -129,7 +129,11 @@ class _TensorParallel:
                 self._dimensions.note_split(_fingerprint(given))
             elif function_name(name) in _SCATTERED:
                 self._dimensions.note_split(_fingerprint(returned))
-                self._sums[_fingerprint(given)] = {**_of_pieces("", returned)[0], "from": name, "reduced": reduced}
+                self._sums[_fingerprint(given)] = {
+                    **_merged_statistics("", returned)[0],
+                    "from": name,
+                    "reduced": reduced,
+                }
             elif "reduce" in name and _alike(returned) and given[0].get("shape") == returned[0].get("shape"):
                 self._sums[_fingerprint(given)] = {**returned[0], "from": name, "reduced": reduced}
 
@@ -201,7 +205,7 @@ class _TensorParallel:
         if self._dimensions.may_be_summands(name, _shapes(pieces)):
             return self._left_out(name, pieces, "a piece or a summand")
         short = self._short(name)
-        statistics, sentences = _of_pieces(short, pieces)
+        statistics, sentences = _merged_statistics(short, pieces)
         whole.update(statistics)
         is_computed = rounds(whole["dtype"])
         are_pieces = is_computed and not is_communication(name)
@@ -260,7 +264,7 @@ def _alike(pieces: Pieces) -> bool:
     return len(set(_fingerprint(pieces))) == 1
 
 
-def _of_pieces(name: str, pieces: Pieces) -> tuple[dict[str, Any], list[str]]:
+def _merged_statistics(name: str, pieces: Pieces) -> tuple[dict[str, Any], list[str]]:
     """The statistics of the whole tensor, and a sentence for each."""
     found: dict[str, Any] = {}
     sentences: list[str] = []

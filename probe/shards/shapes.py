@@ -79,7 +79,7 @@ class SplitDimensions:
         if known is not None:
             return known[1] is not None
         if self._is_gradient_of_input(name):
-            possible = self._of_inputs(name, shapes[0])
+            possible = self._dimensions_of_inputs(name, shapes[0])
             return bool(possible) and None not in possible
         parameter = self._parameter(name)
         if parameter is None or not parameter.endswith(".bias") or len(shapes[0]) != 1:
@@ -96,7 +96,7 @@ class SplitDimensions:
 
     def may_be_summands(self, name: str, shapes: Sequence[Shape]) -> bool:
         """True if it is the gradient of one of several inputs, and some of these are whole and others are split."""
-        possible = self._of_inputs(name, shapes[0]) if self._is_gradient_of_input(name) else set()
+        possible = self._dimensions_of_inputs(name, shapes[0]) if self._is_gradient_of_input(name) else set()
         return len(possible) > 1 and None in possible
 
     def note_whole(self, name: str, shapes: Sequence[Shape]) -> None:
@@ -145,7 +145,7 @@ class SplitDimensions:
         if len(first) == 1:
             return 0
         if self._is_gradient_of_input(name):
-            return self._of_gradient(name, first, values)
+            return self._gradient_dimension(name, first, values)
         known = self._known(name, first)
         if known is not None and known[1] is not None:
             return known[1]
@@ -154,7 +154,7 @@ class SplitDimensions:
         of_values = self._of_values.get(values, set())
         if of_values:
             return next(iter(of_values)) if len(of_values) == 1 else None
-        weight = self._of_weight(name, first)
+        weight = self._weight_dimension(name, first)
         if weight is not None:
             return weight
         if self._looks_up_own_words:
@@ -167,7 +167,7 @@ class SplitDimensions:
         if parameter is not None and parameter in self._of_parameter:
             return shape, self._of_parameter[parameter]
         if self._is_gradient_of_input(name):
-            possible = self._of_inputs(name, shape)
+            possible = self._dimensions_of_inputs(name, shape)
             return (shape, possible.pop()) if len(possible) == 1 else None
         parsed = parse(self.record)
         if parsed is None or parsed.direction != BACKWARD or not name.startswith(f"{self.record}.input."):
@@ -180,7 +180,7 @@ class SplitDimensions:
         parsed = parse(self.record)
         return parsed is not None and parsed.direction == BACKWARD and name.startswith(f"{self.record}.output.")
 
-    def _of_inputs(self, name: str, shape: Shape) -> set[int | None]:
+    def _dimensions_of_inputs(self, name: str, shape: Shape) -> set[int | None]:
         """Each dimension along which a gradient may be split, from the inputs of its shape; ``None`` of whole ones.
 
         Gradients are those of the inputs that are tensors, one after the other. Those of a linear layer have no such
@@ -210,9 +210,9 @@ class SplitDimensions:
     def _is_linear(self) -> bool:
         return any(kind in self._api for kind in _LINEAR)
 
-    def _of_gradient(self, name: str, shape: Shape, values: tuple[Any, ...]) -> int | None:
+    def _gradient_dimension(self, name: str, shape: Shape, values: tuple[Any, ...]) -> int | None:
         """The dimension of what comes out of a call of the backward pass; it is never guessed."""
-        possible = self._of_inputs(name, shape)
+        possible = self._dimensions_of_inputs(name, shape)
         given = self._of_item.get(f"{self.record}.input.0")
         # A framework that makes a linear layer of several functions records what the last of them returned.
         may_be_view = (self._is_linear or not possible) and self._api not in _TRANSPOSING
@@ -236,7 +236,7 @@ class SplitDimensions:
             return f"{parsed.base}.{name[len(self.record) + 1 :]}"
         return None
 
-    def _of_weight(self, name: str, shape: Shape) -> int | None:
+    def _weight_dimension(self, name: str, shape: Shape) -> int | None:
         """Along which dimension a weight of two dimensions is split: along its inputs where these are pieces."""
         is_parameter = self._parameter(name) is not None
         if self._looks_up_own_words and len(shape) == 2:

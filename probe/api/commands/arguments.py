@@ -76,10 +76,10 @@ def add_compat(group: Any) -> None:
 
 def add_standard(group: Any) -> None:
     """Add ``--standard``, the older form of the two names of msProbe's rules."""
-    group.add_argument("--standard", dest="rules", type=_of_standard, help=argparse.SUPPRESS)
+    group.add_argument("--standard", dest="rules", type=_rules_of_standard, help=argparse.SUPPRESS)
 
 
-def _of_standard(text: str) -> str:
+def _rules_of_standard(text: str) -> str:
     if text not in STANDARDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no standard; allowed: {', '.join(STANDARDS)}.")
     return STANDARDS[text]

@@ -436,13 +436,13 @@ def _texts(content: environment_files.Environment) -> Iterator[str]:
             yield f"{name}: {' '.join(map(str, value))}"
         elif name == "modules" and isinstance(value, list):
             for table in value:
-                yield from _of_modules(table)
+                yield from _module_lines(table)
         elif value not in ([], ""):
             yield f"{name}: {in_words(value)}"
     yield f"withheld: {content.get('withheld', 0)} variables, which may hold secrets or decide nothing"
 
 
-def _of_modules(table: Mapping[str, Any]) -> Iterator[str]:
+def _module_lines(table: Mapping[str, Any]) -> Iterator[str]:
     """A line for each group of modules with equal settings that has plain ones."""
     for group in table.get("settings", ()):
         values = [f"{each} = {in_words(one)}" for each, one in group.get("values", {}).items() if one is not None]

@@ -80,7 +80,7 @@ def refuse(given: Sequence[str]) -> None:
     if command in _OF_PAIRS:
         inputs = [path for flag, path in zip(words, words[1:]) if flag in ("-i", "--input_path")]
         if inputs:
-            raise MsprobeException(_of_pair_file(_OF_PAIRS[command], inputs[0]))
+            raise MsprobeException(_command_for_pair_file(_OF_PAIRS[command], inputs[0]))
 
 
 def _has(words: Sequence[str], flags: Sequence[str], value: str) -> bool:
@@ -91,7 +91,7 @@ _LARGEST = 100_000
 """In bytes; the file holds two paths."""
 
 
-def _of_pair_file(command: str, path: str) -> str:
+def _command_for_pair_file(command: str, path: str) -> str:
     """The command to type instead of ``-i FILE``, which names the two dumps."""
     target, golden = "TARGET", "GOLDEN"
     # Anything may be given; a damaged one only makes the hint less precise.

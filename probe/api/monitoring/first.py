@@ -169,7 +169,7 @@ class TrainerMon(Monitor):
         self._use(read_settings(config_file_path), config_file_path, process_group, params_have_main_grad)
 
     @classmethod
-    def of_settings(cls, settings: FirstSettings, path: str, params_have_main_grad: bool) -> TrainerMon:
+    def from_settings(cls, settings: FirstSettings, path: str, params_have_main_grad: bool) -> TrainerMon:
         """A monitor of settings that were read and checked.
 
         Args:

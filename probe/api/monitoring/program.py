@@ -153,7 +153,7 @@ def monitored(config_path: str | None, output: str | None, module: str | None) -
         # Megatron keeps gradients in buffers, which exist before the first step.
         main = any(trends.gradient(each, True) is not trends.gradient(each, False) for each in values)
         kind: type[TrainerMon] = names_for(backend).TrainerMon
-        monitor = kind.of_settings(settings, path, main)
+        monitor = kind.from_settings(settings, path, main)
         monitor.set_monitor(model, optimizer)
         return monitor
 

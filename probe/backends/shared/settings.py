@@ -210,7 +210,7 @@ def _described(
 ) -> DescribedModule:
     kind = type(module)
     if kind not in of_classes:
-        of_classes[kind] = _of_class(kind, form.base)
+        of_classes[kind] = _class_attributes(kind, form.base)
     own = _plain_items(item for item in vars(module).items() if item[0] not in form.common)
     settings = ModuleSettings(
         kind=f"{kind.__module__}.{kind.__qualname__}",
@@ -222,7 +222,7 @@ def _described(
     return DescribedModule(name, settings, *form.buffers(module))
 
 
-def _of_class(kind: type, base: type) -> Mapping[str, Any]:
+def _class_attributes(kind: type, base: type) -> Mapping[str, Any]:
     """The plain attributes of a class of modules and of those it is made from."""
     found: dict[str, Any] = {}
     for each in reversed(kind.__mro__):

@@ -104,10 +104,10 @@ class TorchMeasurer:
         if describe is not None:
             entry = describe(tensor)
             if entry is not None and entry["shape"] and entry["Norm"] is not None:
-                return self._of_entry(entry, tensor)
-        return self._of_any(local(tensor))
+                return self._measured_entry(entry, tensor)
+        return self._measured(local(tensor))
 
-    def _of_entry(self, entry: dict[str, Any], tensor: torch.Tensor) -> Measured:
+    def _measured_entry(self, entry: dict[str, Any], tensor: torch.Tensor) -> Measured:
         shape = entry["shape"]
         size = tuple(shape)
         text = self._texts.get(size)
@@ -142,7 +142,7 @@ class TorchMeasurer:
                 return float(np.float32(np.count_nonzero(below) / array.size))
         return float(own.item(_op(op, tensor, self._eps)))
 
-    def _of_any(self, tensor: Any) -> Measured | None:
+    def _measured(self, tensor: Any) -> Measured | None:
         if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or is_wrapped(tensor):
             return None
         if tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:

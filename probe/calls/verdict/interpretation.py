@@ -36,7 +36,7 @@ class Interpretation(NamedTuple):
     explains: bool
 
 
-def of_numbers(
+def on_numbers(
     subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format
 ) -> Interpretation:
     """A description of floats out of tolerance; the arrays are of one shape, in float64 or complex128."""
@@ -48,12 +48,12 @@ def of_numbers(
     return Interpretation(_part(failure), False)
 
 
-def of_whole(subject: Subject, differs: Array) -> str:
+def on_whole(subject: Subject, differs: Array) -> str:
     """One line on integers or truth values that differ."""
     return _where(differs)
 
 
-def of_nonfinite(result: Array, reference: Array, wrong: Array) -> str:
+def on_nonfinite(result: Array, reference: Array, wrong: Array) -> str:
     """One line on NaN and infinity that stand on one side only."""
     first = tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
     count = int(np.count_nonzero(wrong))
@@ -261,7 +261,7 @@ def stored_or_rounded(
     size = _rms(distance)
 
     def kind(form: Format) -> str | None:
-        rounded = _of_rounded_inputs(subject, form)
+        rounded = _reference_of_rounded_inputs(subject, form)
         if _is_stored_in(result, reference, allowed, form):
             if _are_roundings(distance, reference, allowed, form):
                 return "result"
@@ -299,7 +299,7 @@ def _are_roundings(distance: Array, exact: Array, allowed: Array, form: Format) 
     return bool((distance <= allowed + 2 * form.unit * np.maximum(np.abs(exact), form.smallest_normal)).all())
 
 
-def _of_rounded_inputs(subject: Subject, form: Format) -> Array | None:
+def _reference_of_rounded_inputs(subject: Subject, form: Format) -> Array | None:
     """The reference of inputs that are rounded to the format."""
     rounded = subject.rounded(form.name)
     if rounded is None or rounded.shape != subject.result.shape or not np.isfinite(rounded).all():

@@ -155,7 +155,7 @@ def _judge_integers(subject: Subject) -> KernelVerdict:
     index = tuple(map(int, first))
     return KernelVerdict(
         ERROR,
-        interpretation.of_whole(subject, differs),
+        interpretation.on_whole(subject, differs),
         "exact",
         math.inf,
         0.0,
@@ -300,7 +300,7 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     if verdict.status == SUSPECT and not of.is_complex and unit >= LEAST_UNIT and error.size >= LEAST_BIASED:
         status = _status_of_factor(_common_factor(subject, bound, of, unit, beyond), unit)
         verdict = replace(verdict, status=status)
-    words, explains = interpretation.of_numbers(subject, result, reference, distance, allowed, of)
+    words, explains = interpretation.on_numbers(subject, result, reference, distance, allowed, of)
     fitting = interpretation.stored_or_rounded(subject, result, reference, distance, allowed, of, unit)
     if fitting is None and not explains:
         fitting = interpretation.accumulated(subject, reference, distance, bound, of, unit)
@@ -427,7 +427,7 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ker
         largest = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0))
         return KernelVerdict(NOT_RUN, f"it cannot be judged: exact results reach {largest:.2g}, which overflows")
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
-    words = interpretation.of_nonfinite(result, reference, wrong)
+    words = interpretation.on_nonfinite(result, reference, wrong)
     is_near = not of.is_complex and bool(_overflows_inside(result, reference, of)[wrong].all())
     return KernelVerdict(
         SUSPECT if is_near else NONFINITE,

@@ -78,7 +78,7 @@ def merge(parts: Sequence[Part], into: Checkpoint, gated: bool | None = None) ->
                     raise DumpFormatError(
                         f"{ranks[0].path}: it has other virtual stages than the other ranks; copy it again."
                     )
-                for name, tensor in _of_ranks(ranks, chunk, into, gated).items():
+                for name, tensor in _joined_parameters(ranks, chunk, into, gated).items():
                     _add(stage, _global_expert(name, ep, at[0, pp, ep].chunks[chunk]), tensor, into, ep)
             _add_stage(stage, before, into, pp)
 
@@ -90,7 +90,7 @@ def _add(stage: dict[str, Tensor], name: str, tensor: Tensor, into: Checkpoint, 
         stage[name] = tensor
 
 
-def _of_ranks(ranks: Sequence[Part], chunk: int, into: Checkpoint, gated: bool | None) -> dict[str, Tensor]:
+def _joined_parameters(ranks: Sequence[Part], chunk: int, into: Checkpoint, gated: bool | None) -> dict[str, Tensor]:
     """The parameters of one stage: the parts of the ranks that share it, joined."""
     states = [rank.chunks[chunk] for rank in ranks]
     found: dict[str, Tensor] = {}

@@ -309,7 +309,7 @@ class _Resolving:
         if last in ("_rebuild_parameter", "_rebuild_parameter_with_state"):
             return self._tensor(args[0])
         if last == "_rebuild_from_type_v2":
-            return self._of_type(*args[:4])
+            return self._tensor_of_type(*args[:4])
         if last in ("_rebuild_tensor", "_rebuild_tensor_v2"):
             return self._dense(args[0], args[1], args[2], args[3], None)
         if last == "_rebuild_tensor_v3":
@@ -319,7 +319,7 @@ class _Resolving:
         self._refuse(value.name)
         raise AssertionError
 
-    def _of_type(self, rebuild: Any, kind: Any, args: Any, state: Any) -> Tensor:
+    def _tensor_of_type(self, rebuild: Any, kind: Any, args: Any, state: Any) -> Tensor:
         if isinstance(kind, Name) and kind.name.endswith(".DTensor") and isinstance(state, tuple):
             fields = state[1]
             local = self._tensor(fields["_local_tensor"])

@@ -229,7 +229,7 @@ def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
     )
     number = Counter(theirs)
     if sum(number[key] for key in mine) > _COMPARISONS:
-        found += ((start + i, start + j) for i, j in refined(_of_equal_numbers(mine, theirs), mine, theirs))
+        found += ((start + i, start + j) for i, j in refined(_equal_in_order(mine, theirs), mine, theirs))
     else:
         for i, j, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
             found += zip(range(start + i, start + i + size), range(start + j, start + j + size))
@@ -237,7 +237,7 @@ def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
     return found
 
 
-def _of_equal_numbers(target: Sequence[Hashable], golden: Sequence[Hashable]) -> Pairs:
+def _equal_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> Pairs:
     """The indexes of the n-th of each equal elements, as far as they do not cross."""
     at: dict[Hashable, list[int]] = {}
     for index in range(len(golden) - 1, -1, -1):

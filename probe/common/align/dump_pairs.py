@@ -186,7 +186,7 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
             other holds several, or their ranks do not correspond.
     """
     if target.is_one and golden.is_one:
-        return [_of_two(target.path, golden.path)]
+        return [_pair_of_two(target.path, golden.path)]
     for one, other in ((target, golden), (golden, target)):
         if one.is_one:
             raise FileCheckException(_not_the_same_form(one.path, other.path))
@@ -195,11 +195,11 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
     steps = _common_steps(target, golden, list(of_target), list(of_golden))
     pairs = [pair for step in steps for pair in _processes(of_target[step], of_golden[step], step, partners)]
     of_steps = [[step for step in found if step not in steps] for found in (of_target, of_golden)]
-    pairs = _and_missing(_with_records(pairs, (target, golden)), _of_one_run(of_steps))
+    pairs = _and_missing(_with_records(pairs, (target, golden)), _names_of_one_run(of_steps))
     return _with_steps_before(_with_tasks(pairs, PoolTasks(_without_rank(target), _without_rank(golden))))
 
 
-def _of_one_run(alone: Sequence[Sequence[str]], step: str = "") -> list[str]:
+def _names_of_one_run(alone: Sequence[Sequence[str]], step: str = "") -> list[str]:
     """The steps, or the processes of a step, that one run has alone, in words."""
     found = []
     for names, run in zip(alone, ("target", "golden run")):
@@ -306,7 +306,7 @@ def _not_the_same_form(one: str, other: str) -> str:
     return f"{one} is the folder of one process and {other} holds folders of processes; give both in the same form."
 
 
-def _of_two(target: str, golden: str) -> DumpPair:
+def _pair_of_two(target: str, golden: str) -> DumpPair:
     """Two files, or the folders of two processes; in a folder beside a file the same file is meant, if it is there."""
     if os.path.isdir(target) and os.path.isdir(golden):
         return DumpPair(target, golden)
@@ -379,7 +379,7 @@ def _processes(
         [name for name in of_side if os.path.join(folder, name) not in paired]
         for folder, of_side in zip(folders, names)
     ]
-    return _and_missing(pairs, _of_one_run(alone, step))
+    return _and_missing(pairs, _names_of_one_run(alone, step))
 
 
 def _pairs_of_processes(

@@ -224,7 +224,7 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> Partners:
         results: the contents of what their calls return.
     """
     search = _Search(network(sides[0]), network(sides[1]), results)
-    search.of_equal_parameters()
+    search.pair_equal_parameters()
     search.between()
     search.around()
     return search.found
@@ -239,7 +239,7 @@ class _Search:
         self.found: Partners = {}
         self._back: Partners = {}
 
-    def of_equal_parameters(self) -> None:
+    def pair_equal_parameters(self) -> None:
         """Pair layers that hold the same, those of one kind first."""
         groups: dict[Label, tuple[list[Layer], list[Layer]]] = {}
         for number, layers in enumerate(self._networks):

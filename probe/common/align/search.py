@@ -58,12 +58,12 @@ class CallSearch:
                     region = "layers" if parsed.is_module else self._region(number, call)
                     regions.setdefault(region, ([], []))[number].append(call)
         for group in regions.values():
-            self._of_equal_numbers(group, self._arguments)
-        self._of_equal_results(regions)
+            self._pair_in_order(group, self._arguments)
+        self._pair_equal_results(regions)
         for group in regions.values():
             if not self._are_two_programs:
-                self._of_one_beginning(group)
-                self._of_equal_numbers(group, self._base)
+                self._pair_beginning(group)
+                self._pair_in_order(group, self._base)
             self._in_order(group, self._kind_and_sizes, as_many=True)
 
     def pair_backward(self) -> None:
@@ -121,7 +121,7 @@ class CallSearch:
                 return index if number else self._found.partner[index]
         return None
 
-    def _of_one_beginning(self, group: Group) -> None:
+    def _pair_beginning(self, group: Group) -> None:
         """Pair the calls of one program as long as both runs call the same."""
         for call, other in zip(*group):
             kinds = [(self._base(n, each), self._parameter(n, each)) for n, each in enumerate((call, other))]
@@ -129,7 +129,7 @@ class CallSearch:
                 break
             self._found.add(call, other)
 
-    def _of_equal_results(self, regions: Mapping[Hashable, Group]) -> None:
+    def _pair_equal_results(self, regions: Mapping[Hashable, Group]) -> None:
         """Pair calls that compute the same and return the same, in their region if they can, else wherever."""
         left = [
             [(region, call) for region, group in regions.items() for call in group[n] if not self._found.has(n, call)]
@@ -154,7 +154,7 @@ class CallSearch:
         found = (self._sides[number].result(call) for _, call in calls)
         return [item for item in found if item is not None]
 
-    def _of_equal_numbers(self, group: Group, way: Way) -> None:
+    def _pair_in_order(self, group: Group, way: Way) -> None:
         """Pair calls that are equal in their order, if there are as many on both sides, whatever is between them."""
         found: dict[Key, Group] = {}
         for number, calls in enumerate(group):

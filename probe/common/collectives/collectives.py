@@ -194,7 +194,7 @@ class _Ranks:
             return self.named.get(group, ())
         return self.world if group is None else group
 
-    def of_id(self, group_id: object) -> Group | None:
+    def group_of_id(self, group_id: object) -> Group | None:
         """The group of a send or receive in a batch."""
         named = named_group(group_id)
         return self.by_id.get(named, named) if isinstance(named, str) else named
@@ -259,7 +259,7 @@ def _end_in_batch(call: CollectiveCall, name: str, operation: Sequence[object], 
     what, peer, tag, group_id = (*operation, None, None, None, None)[:4]
     is_send = "send" in str(what)
     flow = flow_of_operation(call, name, is_send)
-    group = ranks.of_id(group_id)
+    group = ranks.group_of_id(group_id)
     return _point_to_point(call, is_send, _whole_number(peer), _whole_number(tag) or 0, group, flow, ranks)
 
 

@@ -45,19 +45,19 @@ def unmatched(config: Config, met: Met) -> list[str]:
     """
     section = config.task
     lines = [
-        *_of_scope(config.scope, f'"{section}.scope"', met),
-        *_of_texts(config.names, f'"{section}.list"', met.calls),
-        *_of_pattern(config.module, "module", met.calls),
-        *_of_pattern(config.api, "api", met.calls),
+        *_unmatched_scope(config.scope, f'"{section}.scope"', met),
+        *_unmatched_texts(config.names, f'"{section}.list"', met.calls),
+        *_unmatched_patterns(config.module, "module", met.calls),
+        *_unmatched_patterns(config.api, "api", met.calls),
     ]
     if (config.module or config.api) and not met.records and not lines:
-        lines.append(_of_all_filters(config))
+        lines.append(_sentence_on_filters(config))
     elif (config.names or config.scope) and not met.records and not lines:
         lines.append(
             f'nothing was recorded: no call selected by "{section}.list" and "{section}.scope" had a part that '
             f'"{section}.data_mode" selects.'
         )
-    about_tensors = _of_texts(config.tensor_list, f'"{section}.tensor_list"', met.calls)
+    about_tensors = _unmatched_texts(config.tensor_list, f'"{section}.tensor_list"', met.calls)
     if config.tensor_list and not met.tensors and not about_tensors and not lines:
         about_tensors.append(
             f'no tensor was saved: records of "{section}.tensor_list" occurred, but other settings ("risk_level", '
@@ -66,7 +66,7 @@ def unmatched(config: Config, met: Met) -> list[str]:
     return lines + about_tensors
 
 
-def _of_scope(scope: Sequence[str], key: str, met: Met) -> list[str]:
+def _unmatched_scope(scope: Sequence[str], key: str, met: Met) -> list[str]:
     if not scope:
         return []
     first, last = scope
@@ -86,7 +86,7 @@ def _near_in_scope(name: str, calls: Mapping[str, int]) -> str:
     return "; its forward occurred" if parsed.direction == naming.BACKWARD else "; it occurred before"
 
 
-def _of_pattern(pattern: str | None, key: str, calls: Mapping[str, int]) -> list[str]:
+def _unmatched_patterns(pattern: str | None, key: str, calls: Mapping[str, int]) -> list[str]:
     """`key` is ``module`` or ``api``."""
     if pattern is None:
         return []
@@ -96,7 +96,7 @@ def _of_pattern(pattern: str | None, key: str, calls: Mapping[str, int]) -> list
     return [f'nothing matches {show(pattern)} of "{key}"{_nearest([pattern], calls)}.']
 
 
-def _of_all_filters(config: Config) -> str:
+def _sentence_on_filters(config: Config) -> str:
     """The sentence about a step without records in which each filter fits something."""
     if config.module and config.api:
         return (
@@ -112,7 +112,7 @@ def _fits_a_call(fits: Callable[[str], bool], calls: Mapping[str, int]) -> Calla
     )
 
 
-def _of_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[str]:
+def _unmatched_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[str]:
     missing = [text for text in texts if not any(_occurs(text, base, count) for base, count in calls.items())]
     if not missing:
         return []

@@ -208,7 +208,7 @@ class Update:
         raise KeyError(name)
 
 
-def of_frames(frames: Sequence[Mapping[str, Any]]) -> list[Update]:
+def updates_of_frames(frames: Sequence[Mapping[str, Any]]) -> list[Update]:
     """The updates of frames as `UpdateFrame.content` gives them.
 
     Raises:
@@ -292,6 +292,6 @@ def read(folder: str) -> list[Update]:
                     frame[key] = file[head + start * ROW : head + end * ROW]
         if any(len(frame[key]) != len(frame["names"]) for frame in frames for key in _COLUMNS):
             raise ValueError("its parts have other lengths")
-        return of_frames(frames)
+        return updates_of_frames(frames)
     except (*DAMAGED, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None

@@ -97,11 +97,13 @@ def differences(target: Environment, golden: Environment) -> list[OutsideDiffere
     found = [each for each in found if each.title != "PYTHONHASHSEED" or (each.target, each.golden) not in seeds]
     known = {(str(each.target), str(each.golden)) for each in found}
     # ``--seed 1`` says what the seed says.
-    found += (each for each in _of_commands(target, golden) if (str(each.target), str(each.golden)) not in known)
+    found += (
+        each for each in _differing_arguments(target, golden) if (str(each.target), str(each.golden)) not in known
+    )
     return sorted(found, key=lambda each: KINDS.index(each.kind))
 
 
-def _of_commands(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:
+def _differing_arguments(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:
     """The arguments that differ; none if one run did not record its command."""
     commands = target.get("command"), golden.get("command")
     if not all(isinstance(each, list) and each for each in commands):

@@ -58,7 +58,7 @@ def read(path: str) -> Environment:
     return content
 
 
-def of_record_file(path: str) -> Environment | None:
+def environment_of_file(path: str) -> Environment | None:
     """The environment of the process that wrote a file of records; ``None`` if there is none, or none to be read."""
     folder = os.path.dirname(os.path.abspath(path))
     above = os.path.dirname(os.path.dirname(folder))

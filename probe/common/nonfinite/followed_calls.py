@@ -168,9 +168,9 @@ class FollowedCalls:
         inputs, outputs = _bad(reads(record.name, values.inputs)), _bad(values.outputs)
         # A module returns what a call inside of it made.
         is_returned = record.flags == OUTPUT and is_module(record.name)
-        candidate = self._candidates.of_items(outputs if is_returned else inputs)
+        candidate = self._candidates.candidate_of_items(outputs if is_returned else inputs)
         if candidate is None or record.flags & PARAMETER:
-            records = self._of_reached_by_none(record, values, inputs)
+            records = self._findings_if_unreached(record, values, inputs)
             if records is None:
                 return
             last = records[-1]
@@ -229,7 +229,7 @@ class FollowedCalls:
         if not (bad_inputs or bad_outputs):
             return PassedValues()
         given, got = _names(bad_inputs), _names(bad_outputs)
-        candidate = None if self.is_reached else self._candidates.of_items(bad_inputs)
+        candidate = None if self.is_reached else self._candidates.candidate_of_items(bad_inputs)
         if candidate is not None:
             self._report(candidate)
         sources = None if self.is_reached else self._infinities.known(index, name, bad_inputs)
@@ -249,7 +249,7 @@ class FollowedCalls:
             self._infinities.receive(index, name, item)
         return PassedValues((), (), given, got, masks)
 
-    def _of_reached_by_none(
+    def _findings_if_unreached(
         self, record: BadRecord, values: CallValues, bad_inputs: list[Item]
     ) -> list[BadRecord] | None:
         """The findings at a call if nothing was wrong before it; ``None`` if the values were meant."""
@@ -261,7 +261,7 @@ class FollowedCalls:
         unwritten = self._unwritten_input(bad_inputs)
         sources = None if unwritten else self._infinities.known(index, name, bad_inputs)
         if sources is not None:
-            return self._of_infinities(record, sources, values)
+            return self._findings_on_infinities(record, sources, values)
         written = self._writer_of(bad_inputs)
         if written is not None:
             return [written, record]
@@ -269,7 +269,9 @@ class FollowedCalls:
             return None
         return [record._replace(flags=flags | UNWRITTEN * bool(unwritten), unwritten=unwritten)]
 
-    def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> list[BadRecord] | None:
+    def _findings_on_infinities(
+        self, record: BadRecord, sources: list[Source], values: CallValues
+    ) -> list[BadRecord] | None:
         """The findings at a call that uses infinities which are known."""
         culprit = self._infinities.use(record.number, record.name, sources, values)
         if culprit is None:

@@ -356,7 +356,7 @@ class Candidates:
         self.dismissed: list[str] = []
         """Records whose values had no consequence."""
 
-    def of_items(self, items: Iterable[Item]) -> Candidate | None:
+    def candidate_of_items(self, items: Iterable[Item]) -> Candidate | None:
         """The first candidate that one of these tensors, which are not finite, belongs to."""
         owners = (owner for owner in map(self._tensors.get, items) if owner is not None)
         return min(owners, key=lambda owner: owner.number, default=None)

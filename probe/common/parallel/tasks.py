@@ -147,7 +147,7 @@ _UNKNOWN = 8 << 30
 """Bytes that are taken for a machine which does not say its own."""
 
 
-def of_machine() -> int:
+def machine_bytes() -> int:
     """Bytes that this machine has, or that its container may use."""
     found = [_UNKNOWN]
     if hasattr(os, "sysconf"):

@@ -116,7 +116,7 @@ def batch_parts(runs: TwoRuns, pairs: Sequence[CallPair]) -> BatchParts | None:
             items = first.items
             row = Row(items[0].name.rpartition(".")[0], items[0], items[1], items[1].name.rpartition(".")[0])
             finding = Finding(first.call, row, Kind.OUTPUT, distances[0], 0.0, allowed)
-            return BatchParts("", finding, _of_factor(value, parts, side))
+            return BatchParts("", finding, _factor_sentence(value, parts, side))
     return None
 
 
@@ -164,7 +164,7 @@ def _common_factor(pairs: _Pairs, allowed: float) -> float | None:
     return value if max(_distances([(mine / value, theirs) for mine, theirs in pairs])) <= allowed else None
 
 
-def _of_factor(value: float, parts: int, side: str) -> Sentence:
+def _factor_sentence(value: float, parts: int, side: str) -> Sentence:
     number = value if side == TARGET else 1.0 / value
     if math.isclose(number, parts, rel_tol=0.01):
         added = f"the {side} adds the gradients of {parts} parts of the batch up"

@@ -60,7 +60,7 @@ class Causes:
             if forward is not None and not forward.is_of_both:
                 side = int(forward.record is None)
                 return Sentence(f"only the {SIDES[side]} calls {forward.name}{self._given(forward, side)}")
-            return gradients.missing(self._runs, call, row) if of_gradient(call) else self._of_one_sided(place)
+            return gradients.missing(self._runs, call, row) if of_gradient(call) else self._one_sided_sentence(place)
         found = gradients.kept(self._runs, call, row, self._before)
         if found:
             return found
@@ -76,17 +76,17 @@ class Causes:
             if found:
                 return found
         if row is not None and self._values.is_parameter(row):
-            return self._in_kind(call, only=row) or self._between(place, row) or self._of_parameter(place, row)
+            return self._in_kind(call, only=row) or self._between(place, row) or self._parameter_sentence(place, row)
         if row is not None and goes_in(row):
-            return self._of_input(place, row)
-        return self._of_output(place)
+            return self._input_sentence(place, row)
+        return self._output_sentence(place)
 
-    def _of_output(self, place: Place) -> Sentence:
+    def _output_sentence(self, place: Place) -> Sentence:
         call = place.call
         settings = self._settings(place)
         if settings and settings[0].decides:
             return self._said(settings[0], place)
-        found = self._other_mask(call) or self._of_weights(place)
+        found = self._other_mask(call) or self._weights_sentence(place)
         if found:
             return found
         # What makes an input another one is nearer to the fault than the input.
@@ -97,11 +97,11 @@ class Causes:
             or self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
             or (self._values.of(place, place.row) if place.row is not None else NOTHING)
             or self._unchanged(call)
-            or self._of_class(call)
+            or self._class_sentence(call)
             or (settings[0].sentence if settings else NOTHING)
         )
 
-    def _of_input(self, place: Place, row: Row) -> Sentence:
+    def _input_sentence(self, place: Place, row: Row) -> Sentence:
         found = self._on_the_way(place, [row]) or self._in_kind(place.call, only=row) or self._between(place, row)
         if found:
             return found
@@ -116,18 +116,18 @@ class Causes:
         item = row.target
         return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
 
-    def _of_weights(self, place: Place) -> Sentence:
+    def _weights_sentence(self, place: Place) -> Sentence:
         """The sentence on a parameter that the call takes and that differs."""
         for row in place.call.inputs:
             source = None if row.target is None else self._runs.graphs[0].source(row.target)
             if source is None or source.origin is not Origin.PARAMETER or not is_compared(row):
                 continue
             if distance(row) > 2 * max(unit_roundoff("float32"), coarser(row)):
-                return self._of_parameter(Place(place.call, row, distance(row), 0.0), row)
+                return self._parameter_sentence(Place(place.call, row, distance(row), 0.0), row)
         return NOTHING
 
-    def _of_parameter(self, place: Place, row: Row) -> Sentence:
-        found = self._values.of_other_parameter(place, row) or self._values.of(place, row)
+    def _parameter_sentence(self, place: Place, row: Row) -> Sentence:
+        found = self._values.other_parameter_sentence(place, row) or self._values.of(place, row)
         if found or any(row is each and is_parameter(row) for each in place.call.rows):
             return found
         return Sentence(f"{self._values.shown(place.call, row)} has a relative error of {distance(row):.1e}")
@@ -151,7 +151,7 @@ class Causes:
                 return Sentence(f"{self._values.shown(call, row)} is another mask: it masks {counts}")
         return NOTHING
 
-    def _of_one_sided(self, place: Place) -> Sentence:
+    def _one_sided_sentence(self, place: Place) -> Sentence:
         """The cause at a call that one side alone makes: what the other side does with the same tensors."""
         side = int(place.call.record is None)
         sibling = self._sibling(place.call, side)
@@ -265,9 +265,9 @@ class Causes:
                 found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
             if found:
                 # What one side alone does behind it is nearer.
-                return self._of_one_side(alone, direct, rows) or found.inside(maker.name)
+                return self._calls_of_one_side(alone, direct, rows) or found.inside(maker.name)
             waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
-        return self._of_one_side(alone, direct, rows) or self._transposed(alone)
+        return self._calls_of_one_side(alone, direct, rows) or self._transposed(alone)
 
     def _transposed(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
         """The sentence on a parameter that one side alone transposes; `linear` does it itself."""
@@ -287,7 +287,7 @@ class Causes:
         call, parameter = found[side][0]
         return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}")
 
-    def _of_one_side(
+    def _calls_of_one_side(
         self, alone: tuple[list[Call], list[Call]], direct: Collection[int], rows: Sequence[Row]
     ) -> Sentence:
         """The sentence on calls that one side alone makes on the way of the value.
@@ -448,7 +448,7 @@ class Causes:
                 return f"rounds {{}} to {name}"
         return ""
 
-    def _of_class(self, call: Call) -> Sentence:
+    def _class_sentence(self, call: Call) -> Sentence:
         """The sentence on a module of another class, where nearly all modules have the classes of the golden run."""
         names = _class_of(call.record), _class_of(call.golden_record)
         if not call.is_module or names[0] == names[1] or self._share_of_classes < _MOST_CLASSES:

@@ -40,7 +40,7 @@ from probe.compare.verdict.effects import Nearby
 from probe.compare.verdict.facts import SHORT, Call, call_of, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.findings import Finding, Kind, Walked, kinds_of, own_name
 from probe.compare.verdict.optimizer import Between, between, convention_cause, settings_cause
-from probe.compare.verdict.settings import differences_of, of_unrecorded
+from probe.compare.verdict.settings import differences_of, unrecorded_settings
 from probe.compare.verdict.two_runs import Graph, Origin, TwoRuns
 from probe.compare.verdict.value_causes import Place
 from probe.compare.verdict.walk import Walk
@@ -56,7 +56,7 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     graphs = _graphs(both, of_both)
     evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
     calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
-    environments = [environment_files.of_record_file(dump.path) for dump in dumps]
+    environments = [environment_files.environment_of_file(dump.path) for dump in dumps]
     settings = tuple(settings_at(each, step_and_rank(dump.path)[0]) for each, dump in zip(environments, dumps))
     return TwoRuns(
         calls,
@@ -195,16 +195,16 @@ class _Conclusion:
         of_settings = settings_cause(self._runs.updates)
         if result.divergence is None and of_settings:
             # They act on the next step, if there is one.
-            result.undecided.append(_of_optimizer(of_settings))
+            result.undecided.append(_optimizer_difference(of_settings))
         convention = convention_cause(self._runs.updates, self._runs.frameworks)
         if result.divergence is None and convention:
             # It acts on gradients that are as small as epsilon, which the next step shows.
-            result.without_effect.append(_of_optimizer(convention))
+            result.without_effect.append(_optimizer_difference(convention))
         if result.divergence is None:
-            result.undecided += [_difference(each, words.of_random(each)) for each in walked.undecided]
-            result.undecided += [_difference(each, words.of_finding(each)) for each in walked.hidden]
+            result.undecided += [_difference(each, words.random_sentence(each)) for each in walked.undecided]
+            result.undecided += [_difference(each, words.finding_sentence(each)) for each in walked.hidden]
         if result.divergence is None and walked.findings and result.coverage.is_of_two_models and not chosen:
-            result.undecided += [_difference(each, words.of_finding(each)) for each in walked.findings[:1]]
+            result.undecided += [_difference(each, words.finding_sentence(each)) for each in walked.findings[:1]]
 
     def _diverged(self) -> None:
         findings, result = self._walked.findings, self._result
@@ -225,7 +225,7 @@ class _Conclusion:
         record = "" if any(row is found.row for row in call.rows) else found.row.record
         source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
         is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row)
-        reason = words.of_finding(found, record, source if is_given else None)
+        reason = words.finding_sentence(found, record, source if is_given else None)
         measured = found.distance < ALTOGETHER
         cause = self._cause(found) if is_first else words.cause_of_kind(found)
         return Unexplained(
@@ -261,7 +261,7 @@ class _Conclusion:
     def _differences(self) -> Iterator[tuple[Difference, bool]]:
         """Differences of calls besides values; with it, true if its effect could be hidden by rounding."""
         runs = self._runs
-        for setting in of_unrecorded(runs):
+        for setting in unrecorded_settings(runs):
             difference = Difference(
                 setting.where, setting.where, "", setting.sentence.text,
                 labelled_reason=setting.sentence.labelled, values=setting.sentence.values,
@@ -344,7 +344,7 @@ def _difference(found: Finding, sentence: Sentence) -> Difference:
     return Difference(*names, sentence.text, is_value=True, labelled_reason=sentence.labelled)
 
 
-def _of_optimizer(sentence: Sentence) -> Difference:
+def _optimizer_difference(sentence: Sentence) -> Difference:
     return Difference(
         "optimizer", "", "", sentence.text, is_value=True, labelled_reason=sentence.labelled, values=sentence.values
     )
@@ -367,7 +367,7 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
         (each.record, each.golden_record): each.shown_reason
         for each in (*result.undecided, *result.with_effect, *result.without_effect)
     }
-    reasons = {each.call.index: words.of_excused(each) for each in reversed(walked.excused)}
+    reasons = {each.call.index: words.excused_sentence(each) for each in reversed(walked.excused)}
     for call in runs.calls:
         if not call.is_of_both:
             continue

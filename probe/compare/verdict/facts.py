@@ -169,7 +169,7 @@ def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
             continue
         if target.shape != golden.shape and extent(target.shape).elements != extent(golden.shape).elements:
             continue
-        exact = _of_elements(row, mode)
+        exact = _elementwise_distance(row, mode)
         if exact is None and tables is not None:
             sketched.append(row)
         elif exact is not None or are_comparable(target, golden):
@@ -181,7 +181,7 @@ def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
     return Evidence.SKETCH if sketched or has_sketches else Evidence.STATISTICS
 
 
-def _of_elements(row: Row, mode: Mode) -> float | None:
+def _elementwise_distance(row: Row, mode: Mode) -> float | None:
     """The norm of the difference relative to that of the larger tensor, where their values were compared."""
     if mode is not Mode.TENSOR or not row.metrics or row.golden is None:
         return None

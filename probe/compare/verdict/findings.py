@@ -214,7 +214,7 @@ def size(number: float) -> str:
     return f"{number:.1e}" if number else "0"
 
 
-def of_finding(found: Finding, record: str = "", source: Source | None = None) -> Sentence:
+def finding_sentence(found: Finding, record: str = "", source: Source | None = None) -> Sentence:
     """The extent to which a value is apart, and what is explained of it.
 
     Args:
@@ -263,7 +263,7 @@ def cause_of_kind(found: Finding) -> Sentence:
     return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
 
 
-def of_random(found: Finding) -> Sentence:
+def random_sentence(found: Finding) -> Sentence:
     """Other random numbers, behind which no value can be held against another."""
     return Sentence(
         f"{own_name(found.row)} holds other random numbers; seed_all() gives both runs the same ones, and rm_dropout "
@@ -271,7 +271,7 @@ def of_random(found: Finding) -> Sentence:
     )
 
 
-def of_excused(found: Excused) -> str:
+def excused_sentence(found: Excused) -> str:
     """A value that is apart by no more than is explained."""
     sizes = size(found.distance), size(found.given), size(found.allowed)
     return beyond_inputs(own_name(found.row), *sizes).shown

@@ -68,10 +68,10 @@ def optimizer_cause(
         frameworks: the frameworks of both runs.
     """
     return (
-        (_of_settings(steps, list(moved), names) if all(steps) else NOTHING)
+        (_settings_sentence(steps, list(moved), names) if all(steps) else NOTHING)
         or convention_cause(steps, frameworks)
-        or _of_gradients(moved)
-        or _of_updates(moved)
+        or _gradients_sentence(moved)
+        or _updates_sentence(moved)
     )
 
 
@@ -81,7 +81,7 @@ def optimizer_cause(
 def settings_cause(steps: tuple[Steps, Steps]) -> Sentence:
     """The settings that differ in the optimizers of one step; `NOTHING` if none does, or they are not recorded."""
     names = {each.name: each.name for update in steps[0] for each in update.parameters}
-    return _of_settings(steps, (), names) if all(steps) else NOTHING
+    return _settings_sentence(steps, (), names) if all(steps) else NOTHING
 
 
 def convention_cause(steps: tuple[Steps, Steps], frameworks: tuple[str, str]) -> Sentence:
@@ -99,7 +99,7 @@ def convention_cause(steps: tuple[Steps, Steps], frameworks: tuple[str, str]) ->
     return Sentence(f"eps = {eps} is added without bias correction by the optimizer of the {side}")
 
 
-def _of_settings(steps: tuple[Steps, Steps], apart: Sequence[str], names: Mapping[str, str]) -> Sentence:
+def _settings_sentence(steps: tuple[Steps, Steps], apart: Sequence[str], names: Mapping[str, str]) -> Sentence:
     skipped = [all(update.skipped for update in side) for side in steps]
     if skipped[0] != skipped[1]:
         return Sentence(f"the update is skipped in the {SIDES[skipped.index(True)]} (a gradient was not finite)")
@@ -161,7 +161,7 @@ def _settings(update: update_file.Update, parameter: update_file.UpdatedParamete
 # --- what gradients and updates tell
 
 
-def _of_gradients(moved: Mapping[str, Moved]) -> Sentence:
+def _gradients_sentence(moved: Mapping[str, Moved]) -> Sentence:
     """The sentence on gradients that all are one multiple: clipped, scaled, or accumulated."""
     factors = [
         arithmetic.factor(*each.gradients, rounding=1e-4) for each in moved.values() if each.gradients is not None
@@ -176,7 +176,7 @@ def _of_gradients(moved: Mapping[str, Moved]) -> Sentence:
     return Sentence(f"gradients are {value} times those of the golden run: {why}")
 
 
-def _of_updates(moved: Mapping[str, Moved]) -> Sentence:
+def _updates_sentence(moved: Mapping[str, Moved]) -> Sentence:
     """The sentence on updates that are one multiple, or take more of the parameter or of the gradient."""
     for side in (0, 1):
         still = [name for name, each in moved.items() if not each.updates[side].any()]
@@ -194,7 +194,7 @@ def _of_updates(moved: Mapping[str, Moved]) -> Sentence:
         more = "more" if decay < 0 else "less"
         text = f"updates take {abs(decay):.3g} of the parameter {more} away: another weight decay"
         return Sentence(text)
-    return _of_epsilon(moved)
+    return _epsilon_sentence(moved)
 
 
 def _share(each: Moved, of: NDArray[Any]) -> float | None:
@@ -208,7 +208,7 @@ def _share(each: Moved, of: NDArray[Any]) -> float | None:
     return value if math.sqrt(float(left @ left)) <= 10 * _NEAR * size else None
 
 
-def _of_epsilon(moved: Mapping[str, Moved]) -> Sentence:
+def _epsilon_sentence(moved: Mapping[str, Moved]) -> Sentence:
     """The sentence on updates that are the smaller, the smaller the gradients: an epsilon that is added to them."""
     points = []
     for each in moved.values():
@@ -414,11 +414,11 @@ class _Side:
 
     def now(self, item: str) -> NDArray[Any] | None:
         """The sketch of an item in this step; ``None`` where it has none."""
-        return _of_item(self._now, item)
+        return _array_of_item(self._now, item)
 
     def then(self, item: str) -> NDArray[Any] | None:
         """The sketch of an item of this name in the step before; ``None`` where it has none."""
-        return _of_item(self._then, item)
+        return _array_of_item(self._then, item)
 
     def update(self, name: str) -> tuple[NDArray[Any], float] | None:
         """The sketch of the update of a parameter, and the norm of the parameter; ``None`` where it is not known."""
@@ -448,7 +448,7 @@ class _Side:
         return None if item is None else self._then.sums([item])[0]
 
 
-def _of_item(table: SketchTable, item: str) -> NDArray[Any] | None:
+def _array_of_item(table: SketchTable, item: str) -> NDArray[Any] | None:
     import numpy as np
 
     found: NDArray[Any] = table.sums([item])[0].astype(np.float64)

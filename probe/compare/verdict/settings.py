@@ -78,8 +78,8 @@ def differences_of(runs: TwoRuns, call: Call, design: Design = frozenset()) -> l
     if not call.is_of_both:
         return []
     forward = call if call.is_forward else runs.in_direction(call, FORWARD)
-    found = [] if forward is None or not forward.is_of_both else list(_of_arguments(runs, forward, design))
-    return found + list(_of_module(runs, call)) if call.is_module else found
+    found = [] if forward is None or not forward.is_of_both else list(_argument_settings(runs, forward, design))
+    return found + list(_module_settings(runs, call)) if call.is_module else found
 
 
 def are_one(one: Any, other: Any, tolerance: float = SAME) -> bool:
@@ -113,7 +113,7 @@ def _is_no_padding(value: object) -> bool:
 # --- arguments of a call
 
 
-def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting]:
+def _argument_settings(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting]:
     if not call.is_module and runs.across_frameworks:
         yield from _across_frameworks(runs, call)
         return
@@ -302,7 +302,7 @@ def settings_of(runs: TwoRuns, call: Call) -> tuple[ModuleSettings, ModuleSettin
     return None if mine is None or theirs is None else (mine, theirs)
 
 
-def of_unrecorded(runs: TwoRuns) -> Iterator[Setting]:
+def unrecorded_settings(runs: TwoRuns) -> Iterator[Setting]:
     """The numbers and buffers that differ in modules without a record, such as the model, which use them anywhere."""
     recorded = {base_of(name) for call in runs.calls if call.is_module for name in (call.record, call.golden_record)}
     paths = [{base.rpartition(".")[0]: base for base in of_side if base not in recorded} for of_side in runs.settings]
@@ -312,7 +312,7 @@ def of_unrecorded(runs: TwoRuns) -> Iterator[Setting]:
             yield from (each for each in of_attributes(target, golden, base, runs) if each.decides)
 
 
-def _of_module(runs: TwoRuns, call: Call) -> Iterator[Setting]:
+def _module_settings(runs: TwoRuns, call: Call) -> Iterator[Setting]:
     both = settings_of(runs, call)
     if both is None:
         return
@@ -361,7 +361,7 @@ def of_attributes(target: ModuleSettings, golden: ModuleSettings, where: str, ru
     if is_one_class and target.training != golden.training:
         yield Setting("training", target.training, golden.training, where, True, decides=is_layer)
     if is_one_class and not across:
-        yield from _of_buffers(target, golden, where, runs.precision.design)
+        yield from _buffer_settings(target, golden, where, runs.precision.design)
         if runs.same_names:
             for hooks, others, side in (
                 (target.hooks, golden.hooks, SIDES[0]), (golden.hooks, target.hooks, SIDES[1])
@@ -375,7 +375,7 @@ def of_attributes(target: ModuleSettings, golden: ModuleSettings, where: str, ru
             yield Setting("casts", None, None, where, True, f"only the {side} casts tensors to {casts[0]} in it")
 
 
-def _of_buffers(target: ModuleSettings, golden: ModuleSettings, where: str, design: Design) -> Iterator[Setting]:
+def _buffer_settings(target: ModuleSettings, golden: ModuleSettings, where: str, design: Design) -> Iterator[Setting]:
     is_trained = target.training or golden.training
     for name, mine in target.buffers.items():
         other = golden.buffers.get(name)

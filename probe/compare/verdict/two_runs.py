@@ -76,7 +76,7 @@ class Graph:
         if text is not None:
             # Of an output: a call returns its argument, or it is a module around the call that made it.
             is_own = text.startswith(DATA) and not _is_given(item)
-            found = self._made[item.name] = _UNKNOWN if is_own else self._of_maker(text)
+            found = self._made[item.name] = _UNKNOWN if is_own else self._maker_source(text)
         elif not _is_given(item):
             return _UNKNOWN
         else:
@@ -161,7 +161,7 @@ class Graph:
         sketch = None if self._table is None else self._table.sketch(item.name)
         return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
 
-    def _of_maker(self, text: str) -> Source:
+    def _maker_source(self, text: str) -> Source:
         is_view = text.startswith(VIEW)
         if is_view:
             text = text[len(VIEW) :]

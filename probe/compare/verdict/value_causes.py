@@ -19,7 +19,7 @@ from probe.compare.result import SIDES
 from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_parameter, of_gradient
 from probe.compare.verdict.findings import own_name
-from probe.compare.verdict.settings import Design, Setting, differences_of, of_unrecorded
+from probe.compare.verdict.settings import Design, Setting, differences_of, unrecorded_settings
 from probe.compare.verdict.two_runs import Origin, TwoRuns, path_of
 
 _IN_REACH = 24
@@ -63,11 +63,11 @@ class ValueCauses:
             return NOTHING
         name = self.shown(place.call, row)
         if not (unit_roundoff(target.dtype) and unit_roundoff(golden.dtype)):
-            return _of_whole_numbers(name, target, golden)
+            return _whole_numbers_sentence(name, target, golden)
         if target.has_nan or golden.has_nan or math.isinf(place.difference):
             return NOTHING
         if arithmetic.is_constant(target) or arithmetic.is_constant(golden):
-            return self._of_constant(name, target, golden)
+            return self._constant_sentence(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
         if self.is_parameter(row):
             rounding = max(2 * coarser(row), arithmetic.noise(()))  # It is rounded once.
@@ -80,12 +80,12 @@ class ValueCauses:
             return NOTHING
         scaled = arithmetic.factor(mine[0], theirs[0], rounding)
         if scaled is not None:
-            return self._of_factor(place, row, scaled)
+            return self._factor_sentence(place, row, scaled)
         if self.is_parameter(row) or of_gradient(place.call):
             return NOTHING
-        return self._of_term(place, row, (target, golden), rounding)
+        return self._term_sentence(place, row, (target, golden), rounding)
 
-    def of_other_parameter(self, place: Place, row: Row) -> Sentence:
+    def other_parameter_sentence(self, place: Place, row: Row) -> Sentence:
         """The sentence on a parameter that holds the values of another parameter of the golden run."""
         if row.target is None or row.golden is None or not self._runs.same_names:
             return NOTHING
@@ -105,13 +105,13 @@ class ValueCauses:
                 return Sentence(f"{self.shown(place.call, row)} has the values of {self.shown(call, other)}")
         return NOTHING
 
-    def _of_constant(self, name: str, target: Item, golden: Item) -> Sentence:
+    def _constant_sentence(self, name: str, target: Item, golden: Item) -> Sentence:
         for side, (item, other) in enumerate(((target, golden), (golden, target))):
             if item.max == item.min and other.max != other.min and is_number(item.max) and item.max == item.max:
                 return Sentence(f"all elements of {name} are {item.max:g} in the {SIDES[side]}")
         return NOTHING
 
-    def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
+    def _factor_sentence(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
         setting = self._setting_of(place.call, scaled.value)
         if setting is not None:
             return setting.sentence if setting.where == place.call.name else setting.sentence.inside(setting.where)
@@ -133,7 +133,7 @@ class ValueCauses:
         """The setting of a call, of the modules around it or of one without a record whose values have that ratio."""
         near = [call, *around_on_both(self._runs, call)]
         found = [setting for each in near for setting in differences_of(self._runs, each, self._design)]
-        for setting in (*found, *of_unrecorded(self._runs)):
+        for setting in (*found, *unrecorded_settings(self._runs)):
             one, other = setting.target, setting.golden
             if is_number(one) and is_number(other) and one * other > 0 and one != other:
                 power = math.log(abs(factor)) / math.log(one / other)
@@ -147,7 +147,7 @@ class ValueCauses:
         sources = [graph.source(item) for graph, item in zip(self._runs.graphs, items) if item is not None]
         return next((source.name for source in sources if source.origin is Origin.GRADIENT), "")
 
-    def _of_term(self, place: Place, row: Row, pair: tuple[Item, Item], rounding: float) -> Sentence:
+    def _term_sentence(self, place: Place, row: Row, pair: tuple[Item, Item], rounding: float) -> Sentence:
         candidates, makers = self._in_reach(place, row, extent(pair[0].shape).elements)
         found = arithmetic.term(self._runs, pair, candidates, rounding)
         if found is None:
@@ -214,7 +214,7 @@ def around_on_both(runs: TwoRuns, call: Call) -> Iterator[Call]:
     return (module for module in runs.around(call) if module.is_module and module.is_of_both)
 
 
-def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
+def _whole_numbers_sentence(name: str, target: Item, golden: Item) -> Sentence:
     """The sentence on other truth values, or other whole numbers."""
     if is_boolean(target.dtype or "") and is_boolean(golden.dtype or ""):
         shares = [item.mean for item in (target, golden)]

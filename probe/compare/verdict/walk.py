@@ -108,7 +108,7 @@ class Walk:
         )
         found = Walked(in_parts=self._first_part)
         for call in self._runs.calls:
-            missing = self._of_missing_gradient(call)
+            missing = self._missing_gradient_finding(call)
             if missing is not None:
                 found.findings.append(missing)
             elif call.index in self._given:
@@ -140,7 +140,7 @@ class Walk:
                     made = self._runs.row_of.get(self._runs.graphs[0].source(row.target).name)
                     row.explained = None if made is None else made.explained
 
-    def _of_missing_gradient(self, call: Call) -> Finding | None:
+    def _missing_gradient_finding(self, call: Call) -> Finding | None:
         """A gradient of a parameter that both runs use and one run lacks, though it has others."""
         row = next(gradients.missing_rows(self._runs, call), None)
         return None if row is None else Finding(call, row, Kind.GRADIENT, ALTOGETHER, 0.0, 0.0)
@@ -303,14 +303,14 @@ class Walk:
     # --- then, call by call
 
     def _judge(self, call: Call, found: Walked) -> None:
-        finding = self._of_inputs(call, found)
+        finding = self._input_finding(call, found)
         if not found.in_parts:
-            finding = finding or self._of_discrete(call, found) or self._of_values(call, found)
+            finding = finding or self._discrete_finding(call, found) or self._value_finding(call, found)
         if finding is not None and (call.is_forward or not found.hidden):
             # Gradients behind a difference that is hidden in the forward are its effect.
             found.findings.append(finding)
 
-    def _of_inputs(self, call: Call, found: Walked) -> Finding | None:
+    def _input_finding(self, call: Call, found: Walked) -> Finding | None:
         """Parameters and data that differ."""
         for row in call.inputs:
             target, golden, apart = row.target, row.golden, distance(row)
@@ -330,7 +330,7 @@ class Walk:
             follows = self._between is not None and not found.in_parts
             is_state = follows and origin is Origin.BUFFER and (self._runs.same_names or self._is_certain(call))
             if is_state:
-                allowed = max(allowed, self._of_state(call, row))
+                allowed = max(allowed, self._state_distance(call, row))
             row.explained = allowed if apart <= allowed else None
             if apart <= allowed:
                 continue
@@ -344,7 +344,7 @@ class Walk:
                 return finding
         return None
 
-    def _of_state(self, call: Call, buffer: Row) -> float:
+    def _state_distance(self, call: Call, buffer: Row) -> float:
         """The distance of a buffer that is explained: steps before wrote it from what the call takes now as well."""
         size = 0.0 if buffer.golden is None else rms(buffer.golden)
         taken = 0.0
@@ -403,7 +403,7 @@ class Walk:
         outputs = [row for row in call.outputs if row.relative_difference is not None]
         return any(map(distance, outputs)) if outputs else self._runs.same_names
 
-    def _of_discrete(self, call: Call, found: Walked) -> Finding | None:
+    def _discrete_finding(self, call: Call, found: Walked) -> Finding | None:
         """Whole numbers, and values that are finite on one side alone."""
         made = self._whole.get(call.index)
         if made is not None:
@@ -477,7 +477,7 @@ class Walk:
         of = bounds.given(self._runs, call, others)
         return distance(row) <= bounds.bound(self._runs, call, of, row, 0.0, self._hidden(call)).explained
 
-    def _of_values(self, call: Call, found: Walked) -> Finding | None:
+    def _value_finding(self, call: Call, found: Walked) -> Finding | None:
         values = self._values.get(call.index, ())
         if not values:
             return None

@@ -275,21 +275,21 @@ class _Collector:
     def add_overflows(self, columns: Columns) -> None:
         """Put the levels of overflow in rows, and where the first value is that is not finite."""
         target, golden = self._rules.overflows(self._diff)
-        columns.level = self._of_target(target.levels, 0)
+        columns.level = self._target_column(target.levels, 0)
         if golden is not None:
-            columns.golden_level = self._of_golden(golden.levels, 0)
+            columns.golden_level = self._golden_column(golden.levels, 0)
             columns.golden_nonfinite = self._row_of_golden.get(golden.first, -1)
         columns.nonfinite = self._row_of.get(target.first, -1)
 
     def columns(self) -> Columns:
         diff = self._diff
         target, golden = diff.target, diff.golden
-        names = self._of_target(self._texts.indexes(target.names), -1)
-        golden_names = self._of_golden(self._texts.indexes(golden.names) if golden is not None else (), -1)
-        stack = self._of_target(self._stacks.add(target.names, diff.stacks), -1)
+        names = self._target_column(self._texts.indexes(target.names), -1)
+        golden_names = self._golden_column(self._texts.indexes(golden.names) if golden is not None else (), -1)
+        stack = self._target_column(self._stacks.add(target.names, diff.stacks), -1)
         golden_stack = stack
         if golden is not None:
-            golden_stack = self._of_golden(self._stacks.add(golden.names, diff.golden_stacks), -1)
+            golden_stack = self._golden_column(self._stacks.add(golden.names, diff.golden_stacks), -1)
         rows = self._items_of_rows()
         items, tensors = self._items(rows)
         why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
@@ -309,17 +309,17 @@ class _Collector:
             names,
             golden_names,
             parent_offsets(target, golden, self._targets, self._goldens),
-            self._of_either(target.kinds, golden and golden.kinds),
-            self._of_either(diff.statuses, diff.golden_statuses),
-            self._of_target(diff.reasons, 0),
-            self._of_target((), 0),
-            self._of_golden((), 0),
-            self._of_target(diff.in_errors, np.nan, np.float64),
-            self._of_target(diff.out_errors, np.nan, np.float64),
-            self._of_either(target.micro_steps, golden and golden.micro_steps),
+            self._column_of_either(target.kinds, golden and golden.kinds),
+            self._column_of_either(diff.statuses, diff.golden_statuses),
+            self._target_column(diff.reasons, 0),
+            self._target_column((), 0),
+            self._golden_column((), 0),
+            self._target_column(diff.in_errors, np.nan, np.float64),
+            self._target_column(diff.out_errors, np.nan, np.float64),
+            self._column_of_either(target.micro_steps, golden and golden.micro_steps),
             stack,
             golden_stack,
-            self._of_target(target.has_record, 0) + 2 * self._of_golden(golden.has_record if golden else (), 0),
+            self._target_column(target.has_record, 0) + 2 * self._golden_column(golden.has_record if golden else (), 0),
             items,
             tensors,
             details,
@@ -349,17 +349,17 @@ class _Collector:
         node, other = pair
         return self._row_of[node] if node >= 0 else self._row_of_golden[other]
 
-    def _of_target(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
+    def _target_column(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
         """A column of the target's nodes as one of rows."""
         return _picked(column, self._targets, missing, dtype)
 
-    def _of_golden(self, column: Any, missing: Any) -> NDArray[Any]:
+    def _golden_column(self, column: Any, missing: Any) -> NDArray[Any]:
         return _picked(column, self._goldens, missing, np.int64)
 
-    def _of_either(self, column: Any, golden_column: Any) -> Integers:
+    def _column_of_either(self, column: Any, golden_column: Any) -> Integers:
         """The target's value, and the golden run's for nodes that the target lacks."""
-        found = self._of_target(column, 0)
-        return np.where(self._targets >= 0, found, self._of_golden(golden_column or (), 0))
+        found = self._target_column(column, 0)
+        return np.where(self._targets >= 0, found, self._golden_column(golden_column or (), 0))
 
     def _items_of_rows(self) -> list[Sequence[Row]]:
         items, golden_items = self._diff.items, self._diff.golden_items

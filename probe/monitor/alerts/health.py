@@ -80,15 +80,15 @@ class RouterRule:
 def _work(families: Mapping[str, FamilyRows]) -> dict[str, _Work]:
     """Gradients of the weights of experts, or else what goes into them."""
     gradients = families.get("grad_reduced") or families.get("grad_unreduced")
-    found = {} if gradients is None else _of_rows(gradients, range(len(gradients.names)))
+    found = {} if gradients is None else _work_of_rows(gradients, range(len(gradients.names)))
     activations = families.get("actv")
     if found or activations is None:
         return found
     inputs = [row for row, name in enumerate(activations.names) if ".input" in name]
-    return _of_rows(activations, inputs)
+    return _work_of_rows(activations, inputs)
 
 
-def _of_rows(rows: FamilyRows, chosen: Sequence[int]) -> dict[str, _Work]:
+def _work_of_rows(rows: FamilyRows, chosen: Sequence[int]) -> dict[str, _Work]:
     sizes = size_of(rows)
     works: dict[str, dict[int, float]] = {}
     most: dict[str, tuple[float, int]] = {}
@@ -196,15 +196,15 @@ def unchanged(families: ByFamily, track: Track) -> list[Finding]:
             continue
         since = int(track.since("unchanged")[track.position(row)])
         why = f"the weight has not changed for {few} steps, while other weights changed"
-        found.append(_of_weight(after, row, since, why))
+        found.append(_weight_finding(after, row, since, why))
     # The rows that are counted here are all rows, so that the first of them stands for all.
     for row in track.lasts("all unchanged", same & (not some_change), UNCHANGED_STEPS_ALL)[:1].tolist():
         since = int(track.since("all unchanged")[track.position(row)])
-        found.append(_of_weight(after, row, since, f"no weight has changed for {UNCHANGED_STEPS_ALL} steps"))
+        found.append(_weight_finding(after, row, since, f"no weight has changed for {UNCHANGED_STEPS_ALL} steps"))
     return found
 
 
-def _of_weight(rows: FamilyRows, row: int, step: int, why: str) -> Finding:
+def _weight_finding(rows: FamilyRows, row: int, step: int, why: str) -> Finding:
     sizes = size_of(rows)
     value = float("nan") if sizes is None else float(sizes[row])
     return rows.finding(row, "norm", "unchanged", value, "a weight that changes", why, step)

@@ -146,11 +146,11 @@ class MsprobeCases:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []
         if evaluated.results is not None:
-            rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
+            rows = self._result_rows(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
             rows = by_verdicts(rows, judged) if self.method.follows_verdicts else rows
-        return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
+        return tuple(vars(row) for row in (*rows, *self._raised_rows(evaluated.raised)))
 
-    def _of_results(self, evaluated: EvaluatedCase, results: Results, mindspore: bool) -> list[DetailsRow]:
+    def _result_rows(self, evaluated: EvaluatedCase, results: Results, mindspore: bool) -> list[DetailsRow]:
         case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
         prefix = f"{case.forward.name}.{OUTPUT}"
         returned = results.nested(_value), reference.nested(_value)
@@ -163,7 +163,7 @@ class MsprobeCases:
             rows += self.method.outputs(case.base, found, expected, f"{case.name}.{BACKWARD}.{OUTPUT}", mindspore)
         return rows
 
-    def _of_raised(self, rows: Iterable[JudgedResult]) -> Iterable[DetailsRow]:
+    def _raised_rows(self, rows: Iterable[JudgedResult]) -> Iterable[DetailsRow]:
         return (DetailsRow(f"{row.name}.{OUTPUT}.0", self.method.raised, row.verdict.interpretation) for row in rows)
 
     def tables(self, folder: str, time: str, framework: str) -> DropInTables:

@@ -121,13 +121,13 @@ def classify_mindspore_tensor(result: Array, reference: Array, dtype: str, name:
         if result.size:
             one, other = (values.reshape(-1).astype(np.float64) for values in (result, bench))
             with np.errstate(all="ignore"):
-                metrics = _of_mindspore(one, other)
+                metrics = _mindspore_metrics(one, other)
             alike = metrics["cosine"] > _COSINE and metrics["max_abs"] < _MINDSPORE_ABSOLUTE
             status, message = (PASS if alike else ERROR), ""
     return DetailsRow(name, status, message, dtype, dtype, result.shape, metrics)
 
 
-def _of_mindspore(result: Array, reference: Array) -> Metrics:
+def _mindspore_metrics(result: Array, reference: Array) -> Metrics:
     lengths = float(np.linalg.norm(result) * np.linalg.norm(reference))
     error = np.abs(result - reference)
     return {
@@ -170,10 +170,10 @@ def _verdict(base: str, result: Array, reference: Array, dtype: str) -> tuple[st
         return ERROR, kinds_differ, {}
     if "dropout" in base:
         return (PASS if _drops_as_much(result, reference) else ERROR), "", {}
-    return _of_floats(result, reference, dtype)
+    return _float_verdict(result, reference, dtype)
 
 
-def _of_floats(result: Array, reference: Array, dtype: str) -> tuple[str, str, Metrics]:
+def _float_verdict(result: Array, reference: Array, dtype: str) -> tuple[str, str, Metrics]:
     constants = V26_2.get(dtype)
     shares = (100, 1000) if dtype in ("float16", "bfloat16") else (1000, 10000)
     sizes, dual = overall(result, reference, scaled=True), Dual(shares)

@@ -216,7 +216,7 @@ class Differences:
         return " or ".join(DTYPES[DTYPES.index(level.dtype) :])
 
     def level_of_typical(self, typical: float) -> Level:
-        return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])
+        return next((level for level in self.levels if typical <= self.size_at_level(level)), self.levels[-1])
 
     def explained_by(self, others: Array) -> float:
         """Part of a group's differences that rounding explains, given the tokens outside of it.
@@ -228,16 +228,16 @@ class Differences:
         if len(relative) < _SHARE_OF_OTHERS * len(others):
             return self.explained
         typical = median(relative) / NORMAL
-        return self.of_level(self.level_of_typical(typical)) if typical else self.explained
+        return self.size_at_level(self.level_of_typical(typical)) if typical else self.explained
 
-    def of_level(self, level: Level) -> float:
+    def size_at_level(self, level: Level) -> float:
         """The size of relative differences that a level explains, with the rounding of results."""
         return math.hypot(level.size, level.floor / max(self.least_freedom, 0.1))
 
     @cached_property
     def explained(self) -> float:
         """The size of relative differences that rounding explains."""
-        return self.of_level(self.level)
+        return self.size_at_level(self.level)
 
     @cached_property
     def far(self) -> Array:

@@ -225,10 +225,10 @@ class Groups:
             return None
         energy = np.bincount(of_each, self.tokens.by_sequence(self.differences.energy))
         if rise:
-            apart = rise, _of_squares(energy[-1:], means.counts[-1:]) - _of_squares(energy[:1], means.counts[:1])
+            apart = rise, _log_rms(energy[-1:], means.counts[-1:]) - _log_rms(energy[:1], means.counts[:1])
         else:
             apart = means.contrast(stale)[0], (
-                _of_squares(energy[stale], means.counts[stale]) - _of_squares(energy[~stale], means.counts[~stale])
+                _log_rms(energy[stale], means.counts[stale]) - _log_rms(energy[~stale], means.counts[~stale])
             )  # fmt: skip
         # Tokens that are equal on both sides decide the mean of logarithms, and one that is far off that of squares.
         factor = math.exp(min(*apart, 50.0))
@@ -337,7 +337,7 @@ class Groups:
         return Finding(SPECIAL, text, {"ids": found}, strength, picked=of_ids[ids])
 
 
-def _of_squares(energy: Array, counts: Array) -> float:
+def _log_rms(energy: Array, counts: Array) -> float:
     """The logarithm of the root mean square of some groups."""
     return math.log(max(float(energy.sum()) / max(float(counts.sum()), 1.0), 1e-300)) / 2
 

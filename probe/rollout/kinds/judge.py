@@ -74,7 +74,7 @@ def judge(differences: Differences) -> Judgement:
     level, explained = differences.level, differences.explained
     if not found:
         level = differences.level_of_body
-        explained = differences.of_level(level)
+        explained = differences.size_at_level(level)
         found = [_rounding(differences)]
     dtype = differences.described(level) if differences.typical <= explained else ""
     return Judgement(tuple(found), dtype, explained, differences.size, not differences.dtype)
@@ -106,11 +106,11 @@ def _found(differences: Differences) -> list[Finding]:
         rest = _without(rest, group)
     of_all = []
     if len(rest.tokens) >= _FEWEST:
-        of_all = _of_all(rest, bool(found))
+        of_all = _findings_on_all(rest, bool(found))
     elif not found and rest.size > rest.explained:
         of_all = [_precision(rest)]
     if found and found[0].picked is not None and not any(each.kind == TEMPERATURE for each in of_all):
-        of_all += _of_most(differences, found[0])
+        of_all += _findings_on_most(differences, found[0])
     # A temperature changes some tokens more than others, but no group has it alone. A penalty on one token does, and
     # moves the others by a little.
     is_of_all = any(each.kind == TEMPERATURE for each in of_all) and not (
@@ -124,7 +124,7 @@ def _picked(found: list[Finding]) -> Any:
     return found[0].picked
 
 
-def _of_most(differences: Differences, group: Finding) -> list[Finding]:
+def _findings_on_most(differences: Differences, group: Finding) -> list[Finding]:
     """Findings on a group of most tokens, if it is processed logits: the others have nothing to be processed."""
     assert group.picked is not None
     if np.count_nonzero(group.picked) * 2 < len(group.picked) or group.kind == SHIFTED:
@@ -161,18 +161,18 @@ def _are_measured(differences: Differences, left: Any, size: float) -> bool:
     """
     least = level_of("float32", differences.choices, differences.entropy, differences.layers or LAYERS)
     is_exact = differences.level.dtype == least.dtype
-    smallest = least.floor / math.sqrt(3) if is_exact else differences.of_level(least)
+    smallest = least.floor / math.sqrt(3) if is_exact else differences.size_at_level(least)
     return bool(np.count_nonzero(differences.signed[left]) * 2 > np.count_nonzero(left) and size > smallest)
 
 
-def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
+def _findings_on_all(differences: Differences, has_groups: bool) -> list[Finding]:
     """Findings on tokens of any sequence and position."""
     is_beyond = differences.size > differences.explained
     if is_beyond and (found := unrelated(differences)) is not None:
         return [found]
     if (found := temperature(differences)) is not None:
         return [found]
-    is_small = differences.size <= differences.of_level(differences.levels[0])
+    is_small = differences.size <= differences.size_at_level(differences.levels[0])
     if not is_small and (found := renormalised(differences)) is not None:
         return [found]
     if not is_beyond:
@@ -181,7 +181,7 @@ def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
     if spread is not None:
         return [spread]
     # A few tokens that are nearly certain are no sign of a dtype.
-    if differences.body <= differences.of_level(differences.level_of_body) and not is_beyond_rounding(differences):
+    if differences.body <= differences.size_at_level(differences.level_of_body) and not is_beyond_rounding(differences):
         return []
     # The rest after a group, such as the tokens after it, is not a part of its own.
     return [] if has_groups else [_precision(differences)]
@@ -194,7 +194,7 @@ def _without(differences: Differences, finding: Finding) -> Differences:
 
 def _precision(differences: Differences) -> Finding:
     level = differences.level_of_body
-    explained = differences.of_level(level)
+    explained = differences.size_at_level(level)
     where = "the differences are as large everywhere and have no trend" if differences.body > explained else (
         f"{int(np.count_nonzero(differences.far))} tokens are far off, without a pattern"
     )  # fmt: skip
@@ -207,7 +207,7 @@ def _precision(differences: Differences) -> Finding:
 
 def _rounding(differences: Differences) -> Finding:
     level = differences.level_of_body
-    explained = differences.of_level(level)
+    explained = differences.size_at_level(level)
     text = (
         f"the rounding of {_assumed(differences, level)} explains the differences; size relative to 1 - p: "
         f"{differences.size:.2g} nats, expected at most {explained:.2g}"

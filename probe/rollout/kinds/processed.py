@@ -115,12 +115,12 @@ def _estimate(
     rounding = min(differences.explained**2 * float(scale @ scale) / square, unexplained)
     ends = [part * slope + way * 2 * error for part in (1.0, 1 - rounding) for way in (-1, 1)]
 
-    def of_slope(of: float) -> float:
+    def distance_of_slope(of: float) -> float:
         # The slope is that against the middle of both sides.
         of = min(max(of, -1.9), 1.9)
         return (1 - of / 2) / (1 + of / 2)
 
-    return of_slope(slope), [of_slope(max(ends)), of_slope(min(ends))]
+    return distance_of_slope(slope), [distance_of_slope(max(ends)), distance_of_slope(min(ends))]
 
 
 def penalty(differences: Differences) -> Finding | None:

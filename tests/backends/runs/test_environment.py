@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from programs import batch, block_network
 
-from probe.common.environment.environment_file import of_record_file
+from probe.common.environment.environment_file import environment_of_file
 
 
 def environments(path: Path) -> list[str]:
@@ -32,7 +32,7 @@ def test_it_has_versions_switches_seeds_and_no_secret(runs: Any, backend: Any, m
     backend.apis["abs"].call(batch(backend))
     debugger.stop()
     (record_file,) = runs.path.glob("step0/proc*/dump.json")
-    found = of_record_file(str(record_file))
+    found = environment_of_file(str(record_file))
     assert found == content(runs.path) and found is not None
     assert found["framework"] == backend.framework and found["format"] == 1
     assert found["switches"] and found["packages"]["numpy"] and 5 in found["seeds"].values()

@@ -40,12 +40,12 @@ def attach_scalers(note: Note) -> Handle:
 
     def adjust(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = body(*args, **kwargs)
-        tell_of(note, lambda: _of_scaler(args[0], (*args[1:], *kwargs.values())[0]))
+        tell_of(note, lambda: _update_of_scaler(args[0], (*args[1:], *kwargs.values())[0]))
         return result
 
     def update(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = body(*args, **kwargs)
-        tell_of(note, lambda: _of_cell(*args[1:], **kwargs))
+        tell_of(note, lambda: _update_of_cell(*args[1:], **kwargs))
         return result
 
     return Handles([
@@ -54,11 +54,11 @@ def attach_scalers(note: Note) -> Handle:
     ])  # fmt: skip
 
 
-def _of_scaler(scaler: Any, grads_finite: Any) -> ScaledUpdate:
+def _update_of_scaler(scaler: Any, grads_finite: Any) -> ScaledUpdate:
     return ScaledUpdate(lambda: not bool(grads_finite), lambda: float(scaler.scale_value))
 
 
-def _of_cell(loss_scale: Any, overflow: Any) -> ScaledUpdate:
+def _update_of_cell(loss_scale: Any, overflow: Any) -> ScaledUpdate:
     return ScaledUpdate(lambda: bool(overflow), lambda: float(loss_scale))
 
 

@@ -26,15 +26,15 @@ from probe.backends.torch.hooks import api_hooks
 from probe.backends.torch.hooks.api_hooks import overload_name
 
 
-def _of_this_torch(*names: str) -> dict[str, torch.dtype]:
+def _dtypes_of_this_torch(*names: str) -> dict[str, torch.dtype]:
     return {name: getattr(torch, name) for name in names if hasattr(torch, name)}
 
 
-_IN_NUMPY = _of_this_torch(
+_IN_NUMPY = _dtypes_of_this_torch(
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool",
     "complex128", "complex64",
 )  # fmt: skip
-_IN_FLOAT32 = _of_this_torch(
+_IN_FLOAT32 = _dtypes_of_this_torch(
     *(line.name for line in TABLE if line.kind is Kind.FLOAT and line.packed == 1 and line.name not in _IN_NUMPY)
 )
 """Dtypes that numpy lacks and float32 has all values of."""

@@ -188,7 +188,7 @@ class JournalSource:
 
     def updates(self) -> list[Update]:
         try:
-            return update_file.of_frames(self._updates)
+            return update_file.updates_of_frames(self._updates)
         except (KeyError, TypeError, ValueError) as error:
             raise DumpFormatError(f"{self.path}: a step of an optimizer is not readable: {error!r}.") from None
 
