@@ -82,8 +82,8 @@ class Call:
         function: The function that is called on the device.
         arguments: The tree of arguments.
         leaves: The values of its tensors.
-        of_outputs: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An empty
-            list leaves the backward out.
+        output_gradients: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An
+            empty list leaves the backward out.
         name: The seed of random moves.
         reference_function: The function that computes the reference; `function` itself where there is none.
         returns_nothing: True if the function is called for what it writes to its first argument.
@@ -95,7 +95,7 @@ class Call:
         function: Callable[..., Any],
         arguments: Arguments,
         leaves: Sequence[Array],
-        of_outputs: Sequence[Array | None],
+        output_gradients: Sequence[Array | None],
         name: str,
         reference_function: Callable[..., Any] | None = None,
         returns_nothing: bool = False,
@@ -105,21 +105,23 @@ class Call:
         self.reference_function = reference_function
         self._arguments = arguments
         self._leaves = leaves
-        self.of_outputs = list(of_outputs)
+        self.output_gradients = list(output_gradients)
         self._name = name
         self._returns_nothing = returns_nothing
         self._moves: dict[tuple[float, bool, bool], Results | None] = {}
         self._reference: Results | None = None
         self._is_part = False
 
-    def with_inputs(self, arguments: Arguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
+    def with_inputs(
+        self, arguments: Arguments, leaves: Sequence[Array], output_gradients: Sequence[Array | None]
+    ) -> Call:
         """The call with other values."""
         functions = self.reference_function, self._returns_nothing
-        return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
+        return Call(self._execution, self.function, arguments, leaves, output_gradients, self._name, *functions)
 
-    def part(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
+    def part(self, leaves: Sequence[Array], output_gradients: Sequence[Array | None]) -> Call:
         """The call with a part of the elements, each of which is made of one element of each input."""
-        found = self.with_inputs(self._arguments, leaves, of_outputs)
+        found = self.with_inputs(self._arguments, leaves, output_gradients)
         found._is_part = True
         return found
 
@@ -139,7 +141,7 @@ class Call:
         dtypes = [leaf.dtype for leaf in self._arguments.leaves]
         inside = contextlib.nullcontext() if autocast is None else self._execution.autocast(autocast, device)
         with inside:
-            return self._evaluate(self._leaves, self.of_outputs, dtypes, device, high=False)
+            return self._evaluate(self._leaves, self.output_gradients, dtypes, device, high=False)
 
     @property
     def reference(self) -> Results:
@@ -149,7 +151,7 @@ class Call:
             Exception: whatever the framework raises.
         """
         if self._reference is None:
-            self._reference = self._in_high(self._leaves, self.of_outputs)
+            self._reference = self._in_high(self._leaves, self.output_gradients)
         return self._reference
 
     def moved(self, unit: float, inside: bool = False, inputs: bool = True) -> Results | None:
@@ -181,7 +183,7 @@ class Call:
             _rounded(values, precision) if rounds(leaf.dtype) else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
-        gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
+        gradients = [None if each is None else _rounded(each, precision) for each in self.output_gradients]
         # A matrix that was positive definite may be so no more.
         return self._unless_refused(leaves, gradients)
 
@@ -189,7 +191,7 @@ class Call:
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
         are_rounded = [rounds(leaf.dtype) for leaf in self._arguments.leaves]
         for draw in range(self._number_of_draws(inside)):
-            leaves, gradients = list(self._leaves), list(self.of_outputs)
+            leaves, gradients = list(self._leaves), list(self.output_gradients)
             if inputs:
                 moved = self._moved_inputs(unit, draw)
                 leaves = [next(moved) if each else values for each, values in zip(are_rounded, leaves)]
@@ -215,7 +217,7 @@ class Call:
 
     def _to_be_moved(self) -> list[Array]:
         leaves = [values for leaf, values in zip(self._arguments.leaves, self._leaves) if rounds(leaf.dtype)]
-        return [*leaves, *(each for each in self.of_outputs if each is not None)]
+        return [*leaves, *(each for each in self.output_gradients if each is not None)]
 
     def _moved_inputs(self, unit: float, draw: int) -> Iterator[Array]:
         """The inputs that are rounded, and the gradients of the outputs, moved as in one of the draws."""
@@ -226,7 +228,7 @@ class Call:
             yield _move(values, -unit if _is_turned(number, draw) else unit, signs)
 
     def _unless_refused(
-        self, leaves: Sequence[Array], of_outputs: Sequence[Array | None], inside: tuple[float, int] | None = None
+        self, leaves: Sequence[Array], output_gradients: Sequence[Array | None], inside: tuple[float, int] | None = None
     ) -> Results | None:
         """The results in float64 of other values; ``None`` if the function refuses these.
 
@@ -241,28 +243,30 @@ class Call:
         for _ in range(2):
             try:
                 with contextlib.nullcontext() if inside is None else self._execution.rounding_inside(*inside):
-                    return self._in_high(leaves, of_outputs)
+                    return self._in_high(leaves, output_gradients)
             except Exception as error:
                 raise_unless_refusal(error)
         return None
 
-    def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
+    def _in_high(self, leaves: Sequence[Array], output_gradients: Sequence[Array | None]) -> Results:
         # Random draws are not part of the movement by the inputs.
         self._execution.seed_draws(0)
         dtypes = [_raised(leaf.dtype) for leaf in self._arguments.leaves]
-        return self._evaluate(leaves, of_outputs, dtypes, "cpu", high=True)
+        return self._evaluate(leaves, output_gradients, dtypes, "cpu", high=True)
 
     def _evaluate(
         self,
         leaves: Sequence[Array],
-        of_outputs: Sequence[Array | None],
+        output_gradients: Sequence[Array | None],
         dtypes: Sequence[str],
         device: str,
         high: bool,
     ) -> Results:
         execution, arguments = self._execution, self._arguments
         inputs = [execution.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
-        differentiated = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if of_outputs else []
+        differentiated = (
+            [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if output_gradients else []
+        )
 
         def plain_value(entry: Mapping[str, Any]) -> Any:
             return execution.plain_value(_raised_entry(entry) if high else entry, device)
@@ -276,7 +280,7 @@ class Call:
         def gradients_of(tensors: Sequence[Any]) -> list[Any]:
             return [
                 None if values is None else execution.tensor(values, execution.dtype_name(tensor), device)
-                for values, tensor in zip(of_outputs, tensors)
+                for values, tensor in zip(output_gradients, tensors)
             ]
 
         return run(execution, call, inputs, differentiated, gradients_of)

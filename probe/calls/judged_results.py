@@ -184,7 +184,7 @@ class _JudgedCall:
         self, prepared: PreparedCall, results: Results, reference: Results, device: str, autocast: str
     ) -> None:
         self._prepared, self._results, self._reference = prepared, results, reference
-        given = [each for each in prepared.of_outputs if each is not None]
+        given = [each for each in prepared.output_gradients if each is not None]
         dtypes = [leaf.dtype for leaf in prepared.arguments.leaves]
         self._exact = ExactCall(
             prepared.case.base,

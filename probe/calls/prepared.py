@@ -36,7 +36,7 @@ class PreparedCall:
     case: Case
     arguments: RecordedArguments
     leaves: list[Array]
-    of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    output_gradients: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     outputs: list[Item]
     """The recorded outputs that are tensors."""
     gradients: list[Item]
@@ -50,7 +50,7 @@ class PreparedCall:
     def forward_alone(self, why: str = "") -> PreparedCall:
         """The case without its backward; `why` says for what reason."""
         call = self.call.forward_alone()
-        return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
+        return replace(self, output_gradients=[], gradients=[], backward_not_run=why, call=call)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RecordedValues:
 
     arguments: RecordedArguments
     leaves: list[Array]
-    of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    output_gradients: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     outputs: list[Item]
     gradients: list[Item]
     generated: bool
@@ -81,9 +81,9 @@ def recorded_values(dump: Dump, case: Case, seed: int, load: Load = values_of) -
     values = [load(dump, leaf.item, leaf.dtype, leaf.shape, seed) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, load)
+    output_gradients, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, load)
     generated = generated or any(each.generated for each in values)
-    return RecordedValues(arguments, leaves, of_outputs, outputs, gradients, generated, why_not)
+    return RecordedValues(arguments, leaves, output_gradients, outputs, gradients, generated, why_not)
 
 
 def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load = values_of) -> PreparedCall:
@@ -108,7 +108,7 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
         # A number of the record is no number, or one that no tensor holds.
         raise Unreadable(f"its record is damaged: {reason(error)}") from None
     reference_function = execution.reference_function(*named)
-    values = given.leaves, given.of_outputs
+    values = given.leaves, given.output_gradients
     returns_nothing = not given.outputs
     call = Call(execution, function, given.arguments, *values, case.name, reference_function, returns_nothing)
     state = _random_state(dump, case)
@@ -329,12 +329,12 @@ def most_elements(case: Case) -> int:
 
 def needed(prepared: PreparedCall) -> int:
     """Bytes for a call that is run and judged as a whole; its values need not be there."""
-    has_backward = bool(prepared.of_outputs)
+    has_backward = bool(prepared.output_gradients)
     total = 0
     for leaf in prepared.arguments.leaves:
         arrays = _LEAF_ARRAYS + (_GRADIENT_ARRAYS if has_backward and leaf.is_differentiated else 0)
         total += math.prod(leaf.shape) * (_held(leaf.dtype) + arrays * _high(leaf.dtype))
-    for item, given in zip(prepared.outputs, prepared.of_outputs or [None] * len(prepared.outputs)):
+    for item, given in zip(prepared.outputs, prepared.output_gradients or [None] * len(prepared.outputs)):
         dtype = plain_name(item.dtype or "")
         arrays = _OUTPUT_ARRAYS + (0 if given is None else _OF_OUTPUT_ARRAYS)
         total += _elements(item) * (_held(dtype) * (1 if given is None else 2) + arrays * _high(dtype))
@@ -350,8 +350,8 @@ def needed_in_parts(prepared: PreparedCall, with_rules: bool) -> int:
     leaves = [(math.prod(leaf.shape), leaf.dtype) for leaf in prepared.arguments.leaves]
     outputs = [(_elements(item), plain_name(item.dtype or "")) for item in prepared.outputs]
     differentiated = [leaf.is_differentiated for leaf in prepared.arguments.leaves]
-    gradients = [each for each, wanted in zip(leaves, differentiated) if wanted] if prepared.of_outputs else []
-    given = outputs if prepared.of_outputs else []
+    gradients = [each for each, wanted in zip(leaves, differentiated) if wanted] if prepared.output_gradients else []
+    given = outputs if prepared.output_gradients else []
     tensors, arrays = _total([*leaves, *outputs, *given]), _total([*leaves, *given])
     running = tensors + max(_total(gradients), max((_total([each]) for each in (*leaves, *given)), default=0))
     judging = arrays + _total([*outputs, *gradients])

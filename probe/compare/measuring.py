@@ -187,4 +187,4 @@ def _as_pairs(rows: Iterable[Row], both: Calls) -> list[CallPair]:
         pair.rows.append(row)
     matched = {pair.golden_record for pair in found.values()}
     rest = (call for call in both[1] if call.record.name not in matched)
-    return [*found.values(), *(CallPair(None, call.record.name, alone(call, of_target=False)) for call in rest)]
+    return [*found.values(), *(CallPair(None, call.record.name, alone(call, is_target=False)) for call in rest)]

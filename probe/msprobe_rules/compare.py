@@ -96,24 +96,24 @@ class RowRule:
             return
         inputs = [row for row, output in zip(rows, is_output) if not output]
         outputs = [row for row, output in zip(rows, is_output) if output]
-        of_outputs = [messages for messages, output in zip(found, is_output) if output]
+        output_gradients = [messages for messages, output in zip(found, is_output) if output]
         if self.mode is Mode.STATISTICS:
             before, after = _largest(inputs, _norm_error), _largest(outputs, _norm_error)
             if before < 0.1:
-                _norms(outputs, of_outputs)
+                _norms(outputs, output_gradients)
             far_off = after > 0.1 if before == 0 else after / before > 10
             warning = TENFOLD
         else:
             # The limit is not the one that the message has.
             if outputs and _smallest(inputs, _thousandth) > 0.9 and _smallest(outputs, _thousandth) < 0.1:
-                of_outputs[0].append(THOUSANDTH)
+                output_gradients[0].append(THOUSANDTH)
             before, after = _smallest(inputs, _cosine), _smallest(outputs, _cosine)
             far_off = before > 0.9 and before - after > 0.1
             warning = COSINE
         for row, messages, output in zip(rows, found, is_output):
             _agreement(row, messages, output)
         if outputs and far_off:
-            of_outputs[0].append(warning)
+            output_gradients[0].append(warning)
 
 
 def worst(messages: Iterable[str]) -> str:

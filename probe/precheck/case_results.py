@@ -62,7 +62,7 @@ def evaluate(execution: Execution, dump: Dump, prepared: PreparedCall, device: s
         if _is_no_fault(error) or _is_of_short_floats(prepared):
             raise _cannot_be_run(device, error) from None
         # The reference has no trouble with these inputs, and the recorded run had none.
-        if not prepared.of_outputs:
+        if not prepared.output_gradients:
             return EvaluatedCase(prepared, reference, raised=(_raised(f"{prepared.case.name}.{FORWARD}", error),))
         of_backward = _raised(f"{prepared.case.name}.{BACKWARD}", error)
     prepared, reference = prepared.forward_alone(), replace(reference, gradients=[])
@@ -78,7 +78,7 @@ def _with_reference(prepared: PreparedCall) -> tuple[PreparedCall, Results]:
         return prepared, prepared.call.reference
     except Exception as error:
         why = f"the reference cannot be computed: {reason(error)}"
-        if not prepared.of_outputs:
+        if not prepared.output_gradients:
             raise NotRun(why) from None
     prepared = prepared.forward_alone(why)
     try:
@@ -97,7 +97,7 @@ def _recorded(dump: Dump, prepared: PreparedCall, reference: Results) -> Evaluat
         expected if found.value is not None else replace(expected, value=None, dtype=None)
         for found, expected in zip(results.gradients, reference.gradients)
     ]
-    if prepared.of_outputs and not any(each.value is not None for each in results.gradients):
+    if prepared.output_gradients and not any(each.value is not None for each in results.gradients):
         prepared = replace(prepared, backward_not_run=prepared.backward_not_run or _NO_RECORDED_GRADIENTS)
     return EvaluatedCase(prepared, replace(reference, gradients=gradients), results)
 

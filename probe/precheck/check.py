@@ -207,13 +207,15 @@ def _saved(adapter: FrameworkAdapter, folder: str, evaluated: EvaluatedCase) -> 
     prepared, results = evaluated.prepared, evaluated.results
     assert results is not None
     leaves = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, prepared.arguments.leaves)]
-    of_outputs = [
+    output_gradients = [
         (values, plain_name(item.dtype or ""))
-        for values, item in zip(prepared.of_outputs, prepared.outputs)
+        for values, item in zip(prepared.output_gradients, prepared.outputs)
         if values is not None
     ]
     try:
-        return write_error_data(adapter, folder, prepared.case.name, leaves, of_outputs, results, evaluated.reference)
+        return write_error_data(
+            adapter, folder, prepared.case.name, leaves, output_gradients, results, evaluated.reference
+        )
     except Exception as error:
         log.warning(f"{prepared.case.name}: its values are not written: {error}", once="precheck-error-data")
         return ()
@@ -229,7 +231,7 @@ def write_error_data(
     folder: str,
     case: str,
     inputs: Sequence[tuple[Array, str]],
-    of_outputs: Sequence[tuple[Array, str]],
+    output_gradients: Sequence[tuple[Array, str]],
     results: Results,
     reference: Results,
 ) -> tuple[str, ...]:
@@ -239,7 +241,7 @@ def write_error_data(
         folder: The folder of the files, which is made if it is not there.
         case: ``Functional.silu.0``, with which the names of the files begin.
         inputs: Values and dtypes of the tensors that went in, in order.
-        of_outputs: The values and dtypes of the gradients of the outputs.
+        output_gradients: The values and dtypes of the gradients of the outputs.
 
     Returns:
         The paths of the files.
@@ -250,7 +252,7 @@ def write_error_data(
     """
     files.make_folder(folder)
     named = [(f"forward.input.{index}", *each) for index, each in enumerate(inputs)]
-    named += [(f"backward.input.{index}", *each) for index, each in enumerate(of_outputs)]
+    named += [(f"backward.input.{index}", *each) for index, each in enumerate(output_gradients)]
     for side, found in (("bench", reference), ("device", results)):
         named += [(f"forward.output.{side}.{index}", *each) for index, each in _arrays(found.outputs)]
         named += [(f"backward.output.{side}.{index}", *each) for index, each in _arrays(found.gradients)]

@@ -93,7 +93,9 @@ def judge_in_parts(
     """
     values = _Loaded(dump, prepared, seed)
     ran = _ran(execution, prepared, values, device)
-    prepared = replace(prepared, leaves=values.leaves(), of_outputs=values.of_outputs(), generated=values.generated)
+    prepared = replace(
+        prepared, leaves=values.leaves(), output_gradients=values.output_gradients(), generated=values.generated
+    )
     shape = prepared.outputs[0].shape or ()
     size = math.prod(shape)
     found: dict[str, list[_Part]] = {}
@@ -120,8 +122,10 @@ def judge_in_parts(
 def _part(prepared: PreparedCall, size: int, part: slice) -> PreparedCall:
     """The case of some elements alone."""
     leaves = [_cut(each, size, part) for each in prepared.leaves]
-    of_outputs = [None if each is None else _cut(each, size, part) for each in prepared.of_outputs]
-    return replace(prepared, leaves=leaves, of_outputs=of_outputs, call=prepared.call.part(leaves, of_outputs))
+    output_gradients = [None if each is None else _cut(each, size, part) for each in prepared.output_gradients]
+    return replace(
+        prepared, leaves=leaves, output_gradients=output_gradients, call=prepared.call.part(leaves, output_gradients)
+    )
 
 
 class _Loaded:
@@ -132,7 +136,7 @@ class _Loaded:
         self._leaves = prepared.arguments.leaves
         self._given: list[Item] = []
         case = prepared.case
-        if prepared.of_outputs and case.backward is not None:
+        if prepared.output_gradients and case.backward is not None:
             items = flatten(case.backward.name, case.backward.fields)
             self._given = [item for item in items if item.state == INPUT and item.is_tensor][:1]
         self.generated = False
@@ -144,7 +148,7 @@ class _Loaded:
     def leaves(self) -> list[Array]:
         return [self.leaf(number) for number in range(len(self._leaves))]
 
-    def of_outputs(self) -> list[Optional[Array]]:  # noqa: UP045 (as in `PreparedCall`)
+    def output_gradients(self) -> list[Optional[Array]]:  # noqa: UP045 (as in `PreparedCall`)
         return [
             self._kept(values_of(self._dump, item, plain_name(item.dtype or ""), item.shape or (), self._seed))
             for item in self._given
@@ -180,7 +184,9 @@ def _ran(execution: Execution, prepared: PreparedCall, values: _Loaded, device: 
     arguments, call = prepared.arguments, prepared.call
     # Each array is let go of as soon as there is a tensor of it.
     tensors = [execution.tensor(values.leaf(n), leaf.dtype, device) for n, leaf in enumerate(arguments.leaves)]
-    wanted = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if prepared.of_outputs else []
+    wanted = (
+        [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if prepared.output_gradients else []
+    )
 
     def run(given: Sequence[Any]) -> Any:
         args, kwargs = arguments.bound(given, lambda entry: execution.plain_value(entry, device))
@@ -194,7 +200,7 @@ def _ran(execution: Execution, prepared: PreparedCall, values: _Loaded, device: 
     gradients: Sequence[Any] = ()
     if wanted:
         dtype = execution.dtype_name(output)
-        given = [None if each is None else execution.tensor(each, dtype, device) for each in values.of_outputs()]
+        given = [None if each is None else execution.tensor(each, dtype, device) for each in values.output_gradients()]
         gradients = done.gradients(given)
     flat = [None if each is None else each.reshape(-1) for each in gradients]
     return _Ran(output.reshape(-1), dict(zip(wanted, flat)))

@@ -83,7 +83,7 @@ class _Script:
         differentiated = [
             (f"gradient of x{leaf.number}", leaf.number) for leaf in self._leaves if leaf.is_differentiated
         ]
-        given = [(index, values) for index, values in enumerate(prepared.of_outputs) if values is not None]
+        given = [(index, values) for index, values in enumerate(prepared.output_gradients) if values is not None]
         recorded = self._recorded([name for name, _, _ in results], differentiated)
         inputs = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, self._leaves)]
         gradients = [(values, results[index][2]) for index, values in given]
@@ -111,7 +111,7 @@ class _Script:
                 call=self._call(spelled),
                 autocast=_named_dtype(self._rerun.autocast) if self._rerun.autocast else "",
                 results=[(name, expression) for name, expression, _ in results],
-                of_outputs=[results[index][1] for index, _ in given],
+                with_gradients=[results[index][1] for index, _ in given],
                 differentiated=differentiated,
                 has_recorded=bool(recorded),
                 has_random_state=has_random_state,

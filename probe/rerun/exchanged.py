@@ -216,25 +216,25 @@ def _given(own: PreparedCall, golden: RecordedValues, direction: str) -> Prepare
             raise Unreadable(f"{_short(mine)} has the shape {list(mine.shape)}, in the golden run {list(theirs.shape)}")
     if direction == BACKWARD and golden.backward_not_run:
         raise Unreadable(f"the golden run's backward is not run: {golden.backward_not_run}")
-    of_outputs = golden.of_outputs if direction == BACKWARD else []
-    if _shapes(own.of_outputs) != _shapes(of_outputs):
+    output_gradients = golden.output_gradients if direction == BACKWARD else []
+    if _shapes(own.output_gradients) != _shapes(output_gradients):
         raise Unreadable("the gradients of its outputs have other shapes in the golden run")
     arguments = own.arguments.with_leaves([golden.arguments.leaves[index] for index in order])
     leaves = [golden.leaves[index] for index in order]
-    call = own.call.with_inputs(arguments, leaves, of_outputs)
+    call = own.call.with_inputs(arguments, leaves, output_gradients)
     return replace(
         own,
         arguments=arguments,
         leaves=leaves,
-        of_outputs=of_outputs,
+        output_gradients=output_gradients,
         outputs=golden.outputs,
         gradients=golden.gradients if direction == BACKWARD else [],
         call=call,
     )
 
 
-def _shapes(of_outputs: Sequence[Array | None]) -> list[tuple[int, ...] | None]:
-    return [None if each is None else each.shape for each in of_outputs]
+def _shapes(output_gradients: Sequence[Array | None]) -> list[tuple[int, ...] | None]:
+    return [None if each is None else each.shape for each in output_gradients]
 
 
 def _in_order(mine: Sequence[RecordedLeaf], theirs: Sequence[RecordedLeaf]) -> list[int]:
@@ -260,9 +260,11 @@ def _in_dtypes_of(own: PreparedCall, as_golden: PreparedCall) -> PreparedCall:
     """The golden run's inputs in the dtypes that the target's call takes."""
     leaves = [rounded_as(each, leaf.dtype) for each, leaf in zip(as_golden.leaves, own.arguments.leaves)]
     dtypes = [plain_name(item.dtype or "") for item in own.outputs]
-    of_outputs = [None if each is None else rounded_as(each, of) for each, of in zip(as_golden.of_outputs, dtypes)]
-    call = own.call.with_inputs(own.arguments, leaves, of_outputs)
-    return replace(own, leaves=leaves, of_outputs=of_outputs, call=call)
+    output_gradients = [
+        None if each is None else rounded_as(each, of) for each, of in zip(as_golden.output_gradients, dtypes)
+    ]
+    call = own.call.with_inputs(own.arguments, leaves, output_gradients)
+    return replace(own, leaves=leaves, output_gradients=output_gradients, call=call)
 
 
 def _recorded(dump: Dump, prepared: PreparedCall, like: Results, direction: str) -> Results:
@@ -347,7 +349,7 @@ def _finite(value: float) -> float | None:
 def _inputs_of(prepared: PreparedCall) -> dict[str, Array]:
     """The values that a call was given, by short names."""
     found = {_short(leaf): values for leaf, values in zip(prepared.arguments.leaves, prepared.leaves)}
-    gradients = enumerate(prepared.of_outputs)
+    gradients = enumerate(prepared.output_gradients)
     return {**found, **{f"gradient of output {index}": each for index, each in gradients if each is not None}}
 
 

@@ -152,18 +152,21 @@ class _SmallerSearch:
         small = replace(
             current, case=case, leaves=leaves, arguments=RecordedArguments(case.forward.name, case.forward.fields)
         )
-        if not current.of_outputs:
+        if not current.output_gradients:
             return self._with_call(small, [])
         returned = self._with_call(small, []).call.reference.outputs
         shapes = [each.value.shape for each in returned if each.dtype is not None]
         return self._with_call(
             small,
-            [None if each is None else _fitting(each, shape, cut) for each, shape in zip(current.of_outputs, shapes)],
+            [
+                None if each is None else _fitting(each, shape, cut)
+                for each, shape in zip(current.output_gradients, shapes)
+            ],
         )
 
-    def _with_call(self, small: PreparedCall, of_outputs: list[Array | None]) -> PreparedCall:
-        call = small.call.with_inputs(small.arguments, small.leaves, of_outputs)
-        return replace(small, of_outputs=of_outputs, call=call)
+    def _with_call(self, small: PreparedCall, output_gradients: list[Array | None]) -> PreparedCall:
+        call = small.call.with_inputs(small.arguments, small.leaves, output_gradients)
+        return replace(small, output_gradients=output_gradients, call=call)
 
 
 def _cuts(shapes: Sequence[tuple[int, ...]]) -> Iterator[_Cut]:

@@ -341,7 +341,7 @@ def _overflow(prepared: PreparedCall, exact: Any, verdicts: Sequence[KernelVerdi
     """The origin of a value that is not finite."""
     if any(verdict is not None and verdict.status == NONFINITE for verdict in verdicts):
         return KERNEL_OVERFLOW if _is_finite(exact) else ""
-    given = [*prepared.leaves, *(each for each in prepared.of_outputs if each is not None)]
+    given = [*prepared.leaves, *(each for each in prepared.output_gradients if each is not None)]
     return NORMAL_OVERFLOW if all(map(_is_finite, given)) else INPUT_OVERFLOW
 
 

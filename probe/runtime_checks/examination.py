@@ -234,15 +234,15 @@ class Examination:
 
     Args:
         call: The call.
-        results: Its outputs, or with `of_outputs` its gradients.
-        of_outputs: The gradients of the tensors that it returns; empty for the forward.
+        results: Its outputs, or with `output_gradients` its gradients.
+        output_gradients: The gradients of the tensors that it returns; empty for the forward.
         gradients: These gradients as tensors of the framework, which nobody else has.
         autocast: The dtype to which it was cast.
     """
 
     call: RunningCall
     results: Sequence[Output]
-    of_outputs: Sequence[Output | None] = ()
+    output_gradients: Sequence[Output | None] = ()
     gradients: Sequence[Any] = ()
     autocast: str | None = None
     said: list[Message] = field(default_factory=list)
@@ -291,8 +291,8 @@ class Examination:
         other = PERTURBATIONS[mode](values, call.dtypes)
         if other is None:
             return
-        before = exact_call(call, values, self.of_outputs, self.autocast)
-        after = exact_call(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
+        before = exact_call(call, values, self.output_gradients, self.autocast)
+        after = exact_call(call, other, self.output_gradients, self.autocast, None if mode == EXCHANGED else before)
         indexes = self._judged_indexes()
         if mode == EXCHANGED:
             # Of an exchange that changes the result nothing is to be learned.
@@ -321,7 +321,7 @@ class Examination:
     # --- the same inputs, another way to compute
 
     def _held_against(self, mode: str) -> Iterator[Message]:
-        exact = exact_call(self.call, self.call.values(), self.of_outputs, self.autocast)
+        exact = exact_call(self.call, self.call.values(), self.output_gradients, self.autocast)
         others = exact.on_cpu() if mode == TO_CPU else exact.results
         for index in self._judged_indexes():
             result, other = self.results[index], others[index]

@@ -162,14 +162,14 @@ class FreeBenchmark:
             gradients = [
                 execution.copied(each) if execution.is_tensor(each) else None for each in _aligned(grad_output, waiting)
             ]
-            of_outputs = [
+            output_gradients = [
                 None if each is None else Output(str(index), execution.values(each), execution.dtype_name(each))
                 for index, each in enumerate(gradients)
             ]
             # The gradients of the training are in the order of the gradient function, not in that of the arguments.
             given = [None if each is None else execution.copied(each) for each in gradients]
             results = call.again(None, given, autocast).gradients
-            return Examination(call, results, of_outputs, gradients, autocast).under(self._mode)
+            return Examination(call, results, output_gradients, gradients, autocast).under(self._mode)
 
         self._examine(call, f"{call.name}.backward", shown, examined)
 

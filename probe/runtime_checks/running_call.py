@@ -208,7 +208,7 @@ class RunningCall:
 def exact_call(
     call: RunningCall,
     values: Sequence[Array],
-    of_outputs: Sequence[Output | None] = (),
+    output_gradients: Sequence[Output | None] = (),
     autocast: str | None = None,
     near: ExactCall | None = None,
 ) -> ExactCall:
@@ -217,12 +217,12 @@ def exact_call(
     Args:
         call: The call.
         values: The values of its tensors, its own or others.
-        of_outputs: The gradients of the tensors that it returns, ``None`` for one without.
+        output_gradients: The gradients of the tensors that it returns, ``None`` for one without.
         autocast: As for `RunningCall.again`.
         near: The call with values that differ by a rounding, whose conditioning is the same.
     """
-    gradients = [None if each is None else each.value for each in of_outputs]
-    given = [each for each in of_outputs if each is not None]
+    gradients = [None if each is None else each.value for each in output_gradients]
+    given = [each for each in output_gradients if each is not None]
     return ExactCall(
         call.base,
         Call(call.execution, call.function, call.arguments, values, gradients, call.name),
@@ -233,7 +233,7 @@ def exact_call(
         autocast or "",
         call.on_accelerator,
         None if near is None else near.call,
-        "gradients" if of_outputs else "outputs",
+        "gradients" if output_gradients else "outputs",
     )
 
 

@@ -98,8 +98,8 @@ def forward(function: Callable[..., tuple[Any, ...]], inputs: Sequence[Any]) -> 
 
 
 def backward(
-    function: Callable[..., tuple[Any, ...]], inputs: Sequence[Any], of_outputs: tuple[Any, ...]
+    function: Callable[..., tuple[Any, ...]], inputs: Sequence[Any], output_gradients: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """The gradients of all `inputs` of a function that `forward` was called with, from those of its outputs."""
-    gradients: tuple[Any, ...] = executor.grad(function, _gradients, *_ALL_INPUTS, *inputs, of_outputs)
+    gradients: tuple[Any, ...] = executor.grad(function, _gradients, *_ALL_INPUTS, *inputs, output_gradients)
     return gradients

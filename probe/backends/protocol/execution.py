@@ -166,7 +166,7 @@ class ScriptParts(NamedTuple):
     """The dtype to which it is cast; empty without."""
     results: Sequence[tuple[str, str]]
     """Names and expressions of the tensors in ``output``."""
-    of_outputs: Sequence[str]
+    with_gradients: Sequence[str]
     """The expressions of those to which ``OF_OUTPUTS`` belong, in that order; none without a backward."""
     differentiated: Sequence[tuple[str, int]]
     """The names of the gradients, and the places of their inputs."""
@@ -242,12 +242,12 @@ class Evaluated(Protocol):
     def are_gradients_recorded(self) -> bool:
         """True if a record of the call has the gradients of its inputs, and not of what it makes of them first."""
 
-    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+    def gradients(self, output_gradients: Sequence[Any]) -> list[Any]:
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
 
         Args:
-            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and
-                dtype; ``None`` for one that takes no part.
+            output_gradients: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape
+                and dtype; ``None`` for one that takes no part.
         """
 
 

@@ -304,7 +304,7 @@ def _ordered(
     before: dict[int, list[CallPair]] = {}
     for number, other in enumerate(golden):
         if number not in found.back:
-            items = alone(other, of_target=False) if rows is None else rows[1].get(number, [])
+            items = alone(other, is_target=False) if rows is None else rows[1].get(number, [])
             waiting.append(CallPair(None, other.record.name, items))
         elif waiting:
             before[number], waiting = waiting, []
@@ -312,7 +312,7 @@ def _ordered(
     for number, call in enumerate(target):
         partner = found.partner.get(number)
         if partner is None:
-            items = alone(call, of_target=True) if rows is None else rows[0].get(number, [])
+            items = alone(call, is_target=True) if rows is None else rows[0].get(number, [])
             pairs.append(CallPair(call.record.name, None, items))
             continue
         pairs += before.get(partner, ())

@@ -72,10 +72,10 @@ def _have_same_names(call: KeyedCall, other: KeyedCall) -> bool:
     return [name[start:] for name in names] == [name[other_start:] for name in other_names]
 
 
-def alone(call: KeyedCall, of_target: bool) -> list[Row]:
+def alone(call: KeyedCall, is_target: bool) -> list[Row]:
     """The items of a call that one side alone made."""
     name = call.record.name
-    if of_target:
+    if is_target:
         return [Row(name, item, None) for item in call.items]
     return [Row(name, None, item, name) for item in call.items]
 

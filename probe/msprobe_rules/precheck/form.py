@@ -46,8 +46,8 @@ class Form:
 
 def table_paths(folder: str, time: str) -> tuple[str, str]:
     """The paths of the results and of the details of a run that began at this time, which has 14 digits."""
-    result, of_outputs = (f"accuracy_checking_{kind}_{time}.csv" for kind in ("result", "details"))
-    return os.path.join(folder, result), os.path.join(folder, of_outputs)
+    result, output_gradients = (f"accuracy_checking_{kind}_{time}.csv" for kind in ("result", "details"))
+    return os.path.join(folder, result), os.path.join(folder, output_gradients)
 
 
 RATIOS: Mapping[str, str] = {

@@ -34,8 +34,8 @@ class Alone:
     def values(self, tensor: Any) -> Any:
         return None if tensor is None else self.execution.values(tensor)
 
-    def gradients(self, evaluated: Any, *of_outputs: Any) -> list[Any]:
-        given = [None if array is None else self.tensor(array) for array in of_outputs]
+    def gradients(self, evaluated: Any, *output_gradients: Any) -> list[Any]:
+        given = [None if array is None else self.tensor(array) for array in output_gradients]
         return [self.values(gradient) for gradient in evaluated.gradients(given)]
 
 
@@ -85,14 +85,14 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_output_and_gradients_of(alone: Alone, case: str) -> None:
-    name, call, inputs, asked, of_outputs, expected, output = CASES[case]
+    name, call, inputs, asked, output_gradients, expected, output = CASES[case]
     function = alone.function(name)
     evaluated = alone.run(lambda given: call(function, *given), *inputs, asked=asked)
     if output is not None:
         assert np.array_equal(alone.values(evaluated.output), output)
     if case == "several outputs":
         assert [alone.values(part).tolist() for part in evaluated.output] == [[row] for row in X.tolist()]
-    check(alone.gradients(evaluated, *of_outputs), expected)
+    check(alone.gradients(evaluated, *output_gradients), expected)
 
 
 def test_what_a_function_writes_reaches_no_other_call(alone: Alone) -> None:

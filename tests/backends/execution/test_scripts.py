@@ -77,7 +77,7 @@ def test_a_script_runs_a_call_and_its_backward(
                 call=lambda before: f"{before}{function}(x0)",
                 autocast="",
                 results=[("output", "output")],
-                of_outputs=["output"],
+                with_gradients=["output"],
                 differentiated=[("gradient of x0", 0)],
                 has_recorded=True,
                 has_random_state=False,

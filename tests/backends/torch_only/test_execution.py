@@ -31,9 +31,9 @@ def tensor(*numbers: Any, dtype: str = "float32") -> Any:
     return execution.tensor(np.array(numbers), dtype, "cpu")
 
 
-def gradients(function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], *of_outputs: Any) -> list[Any]:
+def gradients(function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], *output_gradients: Any) -> list[Any]:
     evaluated = execution.evaluate(function, inputs, range(len(inputs)))
-    return [None if found is None else found.tolist() for found in evaluated.gradients(of_outputs)]
+    return [None if found is None else found.tolist() for found in evaluated.gradients(output_gradients)]
 
 
 # --- functions: what a dump, which anybody may have written, can have called

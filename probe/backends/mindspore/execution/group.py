@@ -75,7 +75,7 @@ class Call:
         """No: a record has them in the order of the nodes of the graph, without those that have none."""
         return False
 
-    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+    def gradients(self, output_gradients: Sequence[Any]) -> list[Any]:
         return [None] * self._asked
 
 
@@ -120,14 +120,14 @@ class RecordedCall(Call):
         """Indices of the gradients asked for that are those of `inputs`; others cannot have any."""
         _kept.add(self, awaited=bool(recording.participating))
 
-    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
-        found = super().gradients(of_outputs)
+    def gradients(self, output_gradients: Sequence[Any]) -> list[Any]:
+        found = super().gradients(output_gradients)
         recording, self._recording = self._recording, None
-        if recording is None or all(of_outputs[index] is None for index in recording.participating):
+        if recording is None or all(output_gradients[index] is None for index in recording.participating):
             return found
         tensors = list(tensors_in(self.output))
         given = tuple(
-            _zeros_like(tensors[index]) if of_outputs[index] is None else of_outputs[index]
+            _zeros_like(tensors[index]) if output_gradients[index] is None else output_gradients[index]
             for index in recording.participating
         )
         try:

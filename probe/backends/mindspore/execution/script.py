@@ -169,12 +169,12 @@ def _call(parts: ScriptParts) -> Iterator[str]:
 def _run(parts: ScriptParts) -> Iterator[str]:
     names = ", ".join(source(name) for name, _ in parts.results)
     yield f"results = dict(zip([{names}], call(*leaves)))"
-    if not parts.of_outputs:
+    if not parts.with_gradients:
         return
     given = {number: f"x{number}" for _, number in parts.differentiated}
     arguments = ", ".join(given.get(number, f"leaves[{number}]") for number in range(len(parts.variables)))
     expressions = [expression for _, expression in parts.results]
-    places = ", ".join(str(expressions.index(expression)) for expression in parts.of_outputs)
+    places = ", ".join(str(expressions.index(expression)) for expression in parts.with_gradients)
     gradients = ", ".join(source(name) for name, _ in parts.differentiated)
     yield ""
     yield f"def outputs({', '.join(given.values())}):"

@@ -88,13 +88,13 @@ class Evaluated:
             before = [node for node, _ in found.pop().next_functions if node is not None]
         return len(before) == len(self._nodes) and all(map(operator.is_, before, self._nodes))
 
-    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+    def gradients(self, output_gradients: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs, ``None`` for one on which nothing depends; once, for the graph is then gone.
 
         Args:
-            of_outputs: One for each tensor in `output`, ``None`` for one that takes no part.
+            output_gradients: One for each tensor in `output`, ``None`` for one that takes no part.
         """
-        pairs = zip(found_in(self.output, torch.Tensor), of_outputs)
+        pairs = zip(found_in(self.output, torch.Tensor), output_gradients)
         with alone(), moving():
             taken = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
             if not taken or not self._inputs:

@@ -127,7 +127,7 @@ def script(parts: ScriptParts) -> str:
 
 def _run(parts: ScriptParts) -> Iterator[str]:
     """The lines from ``leaves``, the inputs, to ``results``."""
-    if parts.of_outputs:
+    if parts.with_gradients:
         for _, number in parts.differentiated:
             yield f"leaves[{number}].requires_grad_()"
     if parts.variables:
@@ -145,10 +145,10 @@ def _run(parts: ScriptParts) -> Iterator[str]:
     else:
         yield from parts.call("output = ").split("\n")
     yield f"results = {{{', '.join(f'{source(name)}: {value}' for name, value in parts.results)}}}"
-    if parts.of_outputs:
+    if parts.with_gradients:
         leaves = ", ".join(f"leaves[{number}]" for _, number in parts.differentiated)
-        yield f"outputs = [{', '.join(parts.of_outputs)}]"
-        yield "of_outputs = [x.to(y) for x, y in zip(OF_OUTPUTS, outputs)]"
-        yield f"gradients = torch.autograd.grad(outputs, [{leaves}], of_outputs, allow_unused=True)"
+        yield f"outputs = [{', '.join(parts.with_gradients)}]"
+        yield "output_gradients = [x.to(y) for x, y in zip(OF_OUTPUTS, outputs)]"
+        yield f"gradients = torch.autograd.grad(outputs, [{leaves}], output_gradients, allow_unused=True)"
         names = ", ".join(source(name) for name, _ in parts.differentiated)
         yield f"results.update(zip([{names}], gradients))"
