@@ -1,29 +1,22 @@
-"""Recorded calls run again: ``probe.replay``, ``msprobe replay``, and the calls that ``compare --rerun`` suspects."""
+"""Recorded and running calls checked from Python: acc_check, replay, compare --rerun, online_check, and modules."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from probe.api.rules import STANDARDS, case_rules
 from probe.backends import loader
-from probe.backends.protocol import FrameworkAdapter
-from probe.common.dump.frameworks import BACKEND_OF
-from probe.common.dump.reading.runs import only_dump_in
-from probe.common.errors import MsprobeException
-
-if TYPE_CHECKING:
-    from probe.precheck.report import Report
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Union
-
-from probe.backends.protocol import execution_of
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.calls import prepared
 from probe.calls.prepared import RECORDED
+from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.runs import find_dumps
-from probe.common.errors import FrameworkError, MissingDependency
+from probe.common.dump.reading.runs import find_dumps, only_dump_in
+from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
+from probe.common.harmless_text import show
 from probe.common.parallel.tasks import machine_bytes
 from probe.precheck.check import CheckOptions
 from probe.precheck.run_cases import device_for, try_elsewhere
@@ -37,12 +30,7 @@ from probe.shards.split import Split
 
 if TYPE_CHECKING:
     from probe.compare.in_python import RunAgain
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from probe.common.harmless_text import show
-
-if TYPE_CHECKING:
+    from probe.precheck.report import Report
     from probe.runtime_checks.online_check import OnlineCheck
     from probe.runtime_checks.precision_checker import PrecisionChecker
 

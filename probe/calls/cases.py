@@ -1,4 +1,4 @@
-"""The cases of a dump: one recorded call each, its forward record and its backward record if there is one."""
+"""Cases of a dump, one recorded call each, and the values they are run with: of files, or generated from statistics."""
 
 from __future__ import annotations
 

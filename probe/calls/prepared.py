@@ -1,4 +1,4 @@
-"""A case made ready to be run: its function, its inputs, and what the dump says came of it."""
+"""A case made ready to be run (function, inputs, recorded results), and the memory that it takes."""
 
 from __future__ import annotations
 

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
-
-from probe.common.align.calls import Calls
-from probe.common.dump.reading.dump import Dump
-from probe.compare.judgement import judge_rows
-from probe.compare.measuring import flattened, match, measure, mode_of
-from probe.compare.options import Comparison, Options
-from probe.compare.result import ComparisonResult
-from probe.compare.verdict.conclusion import Seen, conclude
-
-if TYPE_CHECKING:
-    from probe.common.progress import ProgressCallback
-import os
-from dataclasses import replace
 
 from typing_extensions import Self
 
 from probe.common import files
+from probe.common.align.calls import Calls
 from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.name_mapping import write_names
-from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
 from probe.compare import tables
-from probe.compare.result import Mode
+from probe.compare.judgement import judge_rows
+from probe.compare.measuring import flattened, match, measure, mode_of
+from probe.compare.options import Comparison, Options
+from probe.compare.result import ComparisonResult, Mode
 from probe.compare.summary import Summary, summarise
 from probe.compare.summary_text import print_metrics
+from probe.compare.verdict.conclusion import Seen, conclude
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,19 @@
-"""Measures of each row: differences of statistics, checksums, or distances of values."""
+"""Items of two dumps matched to rows, and the measures of each row: statistics, checksums, or distances of values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from probe.common.align.calls import Row
+from probe.common.align.calls import Calls, KeyedCall, Row, calls
+from probe.common.align.counterparts import CallPair, are_two_programs, call_pairs, table
+from probe.common.align.items import alone
+from probe.common.align.layers import UNMATCHED
 from probe.common.dump.reading.records import PARAMETERS, Item
+from probe.common.errors import MsprobeException
 from probe.common.numerics import statistics
-from probe.common.numerics.error_bounds import are_empty
+from probe.common.numerics.error_bounds import are_empty, is_xor
 from probe.common.numerics.statistics import UNSUPPORTED, checksum
 from probe.common.progress import with_progress
 from probe.compare import tables
@@ -17,15 +22,6 @@ from probe.compare.result import Mode
 
 if TYPE_CHECKING:
     from probe.common.progress import ProgressCallback
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from probe.common.align.calls import Calls, KeyedCall, calls
-from probe.common.align.counterparts import CallPair, are_two_programs, call_pairs, table
-from probe.common.align.items import alone
-from probe.common.align.layers import UNMATCHED
-from probe.common.errors import MsprobeException
-from probe.common.numerics.error_bounds import is_xor
 
 NO_MATCH = "warning: No golden data matched."
 NO_TARGET = "warning: No target data matched."

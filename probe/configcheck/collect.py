@@ -1,4 +1,4 @@
-"""Collecting a pack without a running program: variables, packages, and hyper-parameters of files."""
+"""Collecting a pack: variables, packages and settings of files, and the inputs and weights of a running model."""
 
 from __future__ import annotations
 

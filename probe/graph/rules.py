@@ -1,4 +1,4 @@
-"""The protocol of the rules that judge two graphs: the questions of a page to them.
+"""The protocol of the rules that judge two graphs, and our rules: the judgement of ``compare`` on every node.
 
 An object of such rules is sent to other processes by the name of its class, which they import.
 """

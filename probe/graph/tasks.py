@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Optional
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from probe.common.align.dump_pairs import pairs_of
@@ -25,17 +27,12 @@ from probe.graph.output import ShownComparison
 from probe.graph.page.columns import Columns, columns_of
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
-
-if TYPE_CHECKING:
-    from probe.shards.split_runs import Partners
-from collections.abc import Mapping
-
-import numpy as np
-from numpy.typing import NDArray
-
 from probe.shards.merge import Merged, merged
 from probe.shards.split import Split
 from probe.shards.split_runs import dumps_of, fit_shapes, partners, rank_folders
+
+if TYPE_CHECKING:
+    from probe.shards.split_runs import Partners
 
 
 @dataclass(frozen=True)

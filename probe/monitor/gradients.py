@@ -8,8 +8,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from probe.common.dump.naming import file_name
 from probe.common.errors import MsprobeException
@@ -20,13 +25,6 @@ from probe.common.report.trends import CHECKSUM, SIGN, TrendStep, TrendTable
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-import struct
-import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
 
 _NAME, _SHAPE, _ZEROS = "param_name", "shape", "=0"
 _STATISTICS = ("max", "min", "norm")

@@ -1,4 +1,4 @@
-"""The two rules of msProbe, ``AnomalyTurbulence`` and ``AnomalyNan``.
+"""The rules of msProbe for a monitor, its files of anomalies, and the database of ``data2db``.
 
 As msProbe has them, they alarm on every missing gradient and on every mean close to zero. As we have them
 by default, missing gradients are not judged, and a value is compared only when it has a history and a size.

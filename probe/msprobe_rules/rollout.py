@@ -1,4 +1,4 @@
-"""The rows of msProbe 26.2's tables of saved values, its defects included.
+"""Saved values and the rows of their tables as msProbe 26.2 writes them, its defects included.
 
 Of a mapping the first array alone is compared; other shapes are compared over their common beginning; NaN and
 infinities that both sides have count as different; and what one side lacks has no row.

@@ -138,7 +138,7 @@ class Hostile:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_entries(describe: Described, value: Any, entry: Any) -> None:
+def test_a_value_has_the_entry_of_its_type(describe: Described, value: Any, entry: Any) -> None:
     assert describe(value) == entry
     assert not describe.failures
 

@@ -119,7 +119,7 @@ def test_random_operators_views_and_memory_are_left_alone() -> None:
     assert check.checked <= 3  # what dropout multiplies
 
 
-def test_the_budget() -> None:
+def test_every_nth_call_small_tensors_and_a_share_of_the_time_are_checked() -> None:
     x = torch.randn(64)
     with online_check(every=4) as check:
         for _ in range(9):

@@ -1,1 +1,1 @@
-"""The subcommands of ``msprobe``: one thin file each over one base, in rooms by what they are for."""
+"""The subcommands of ``msprobe``: one thin file each over one base, most in a file of their name."""

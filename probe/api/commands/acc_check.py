@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
 from probe.api.commands.question import Answer, Invocation, Question
+from probe.api.rules import rules_for, writer
 from probe.common import log
-from probe.common.errors import MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.precheck.options import PrecheckOptions
     from probe.precheck.report import Report
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from probe.api.rules import rules_for, writer
-from probe.common.errors import FileCheckException
 
 _MOST_SPLITS = 64
 """Processes in which the cases of one dump are checked, at most; a guess."""

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Optional
 
 from probe.api.commands import arguments
 from probe.api.commands.question import Answer, Invocation, Question
+from probe.backends.protocol import execution_of
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.kernels.code_mapping import Mapped
-from typing import TYPE_CHECKING
-
-from probe.backends.protocol import execution_of
-
-if TYPE_CHECKING:
     from probe.kernels.parsing import AtbTensor, Writer
-from typing import Any, Optional
 
 
 class CodeMapping(Question):

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from probe.api.commands import arguments
-from probe.api.commands.question import FINE, FOUND, Answer, CommandGroup, Invocation, Question, UsageError
+from probe.api.commands.arguments import count
+from probe.api.commands.question import FINE, FOUND, Answer, CommandGroup, Invocation, Line, Question, UsageError
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.harmless_text import print_text, printable
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.monitor.live import LiveState
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from probe.api.commands.question import Line
-
-if TYPE_CHECKING:
     from probe.monitor.trend.page import TrendPage
-import ast
-from collections.abc import Sequence
-from typing import NoReturn
-
-from probe.api.commands.arguments import count
 
 _SHOWN_ALERTS = 8
 """Rows that deviate most, as the screen lists them; a guess."""

@@ -1,4 +1,4 @@
-"""Base of both monitors and of the gradient probe: a recorder of steps, all that take its steps, and its end."""
+"""Base of the monitors and the gradient probe, a full dump that an alert arms, and the start of a training."""
 
 from __future__ import annotations
 

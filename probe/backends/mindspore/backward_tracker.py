@@ -2,7 +2,7 @@
 
 Two ways, behind one interface. From MindSpore 2.7.2 on the nodes of the gradient graph can be had, and the tracker that
 is shared with other frameworks changes nothing in it. Before that there are only identity operations to put around a
-call's inputs, which can change the order in which gradients are accumulated: see `identity_tracker`.
+call's inputs, which can change the order in which gradients are accumulated: see `IdentityTracker`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running the tool's own work so that nothing of the user's notices, and the user's own errors stay the user's.
+"""Guards around the tool's own work, and operations run one by one with their gradients.
 
 MindSpore computes in the background: a kernel that does not exist or fails raises when its result is first looked at.
 A tool that looks first would take the user's error for one of its own, so every value is waited for with `wait_for`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
@@ -11,13 +12,6 @@ from typing_extensions import Protocol
 from probe.common.interfaces import Handle
 
 if TYPE_CHECKING:
-    # A training that is only collected from needs no numpy.
-    from numpy.typing import NDArray
-import contextlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    # A training that is only collected from needs no numpy.
     from numpy.typing import NDArray
 
 Backend = Union[str, Callable[..., Any]]

@@ -1,4 +1,4 @@
-"""The interface of a framework's gradient graph to `probe.backends.shared.backward_tracker`."""
+"""The gradient graph of a framework: its interface, the edges into a call, and the hooks on its nodes."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _original(owner: Any, name: str, found: Any) -> Any | None:
 
 
 def _made_anew(found: Any) -> Any | None:
-    """Of descriptors that make another object at each request: the same once more, or the only one of its kind."""
+    """The original of an object that a descriptor made anew: of the same once more, or of the only one of its kind."""
     alike = []
     for owner, name in _replaced():
         now, original = getattr(owner, name, None), _ORIGINALS[owner][name]

@@ -1,4 +1,4 @@
-"""Surroundings of a forward besides its arguments: random states, modes, and the values inside the model."""
+"""Surroundings of a replayed forward: random states, modes, copies on the host, no communication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backward of operations that write in place into a view.
+"""Gradient edges of tensors and views: memory layouts, writes in place, the written region, the inputs of a call.
 
 Such an operation changes the tensor that the view is of. In the gradient graph torch makes it one node of that tensor,
 which holds what was written. The view that was written through gets a new node, and any other view gets one when it is

@@ -1,4 +1,4 @@
-"""One line that describes a failing result."""
+"""A failing result described in one line, and the lower precision that explains it."""
 
 from __future__ import annotations
 

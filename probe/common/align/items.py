@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from probe.common.align.calls import KeyedCall, Row
-from probe.common.align.name_mapping import PARAMETER_NAMES, setting_name
+from probe.common.align.name_mapping import PARAMETER_NAMES, NameMapping, setting_name
 from probe.common.align.operations import arguments_of, operation
 from probe.common.dump.naming import is_backward, is_module, parse
 from probe.common.dump.reading.records import INPUT, Item
@@ -20,7 +20,6 @@ from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
-from probe.common.align.name_mapping import NameMapping
 
 Items = dict[str, Item]
 """Items by what follows the record in their names."""

@@ -1,4 +1,4 @@
-"""One communication call of one rank: which function it is, and what its arguments say."""
+"""One communication call of one rank: its function, its arguments, and the values that travel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json and two of numpy.
+"""The files of a dump made from its journal: encoding, writing, and recovery of runs that died.
 
 Each is written aside and renamed. Indented by one blank; NaN and the infinities as Python's json writes them, other
 numbers with the fewest digits that give the same value back.

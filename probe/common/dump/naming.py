@@ -1,4 +1,4 @@
-"""Every name that appears in a dump is spelled and parsed here.
+"""The names in a dump, spelled and parsed; levels that two dumps share; the known names nearest to an unknown one.
 
     API        <Prefix>.<api>.<n>.forward | backward
     module     <Root>.<path>.<Class>.forward.<n> | backward.<n>

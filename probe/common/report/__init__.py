@@ -1,1 +1,1 @@
-"""Tables, terminals and progress bars."""
+"""Tables: CSV, workbooks, pages, and values as JSON has them."""

@@ -1,4 +1,4 @@
-"""The distance that a call explains: how far its outputs may be apart, given how far apart its inputs are, by its type.
+"""The distance that a call explains by the distance of its inputs and its type, and by what similar calls have.
 
 The relative error of a result is at most the condition of the operation times that of the inputs, and what rounding
 adds (see `probe.common.numerics.error_bounds`). The distances of inputs are measured, so that nothing is propagated

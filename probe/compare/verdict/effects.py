@@ -1,4 +1,4 @@
-"""The effect of a difference downstream: in what is computed from it, up to the end of the pass or the loss.
+"""Effects of a difference downstream, equal values under other names, and calls that draw random numbers.
 
 Two programs may hold other values for a while, a mask that is made elsewhere or another layout; where the next values
 that both have agree, everything before them on that way agrees, however it was computed.
@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from probe.common.align.calls import Row
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.error_bounds import extent, is_same
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import argument_name, has
 from probe.compare.verdict.facts import SHORT, Call, distance, is_rounded
 from probe.compare.verdict.two_runs import Origin, TwoRuns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-from probe.common.numerics.error_bounds import is_same
-from probe.common.operations.function import Trait
-from probe.common.operations.lookup import argument_name, has
 
 Agrees = Callable[[Call, Row, list[Row]], bool]
 """Tells if an output is as near to its counterpart as the other inputs of its call explain, which are given."""

@@ -7,22 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from probe.common.align import name_mapping
-from probe.common.dump import update_file
-from probe.compare.judgement import NOTHING, Sentence, other_setting
-from probe.compare.result import SIDES
-from probe.compare.verdict import arithmetic
-from probe.compare.verdict.settings import are_one
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-from typing import TYPE_CHECKING
-
 from probe.common.align.calls import Row
+from probe.common.dump import update_file
 from probe.common.dump.naming import PARAMETERS_GRAD, parse
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_file import SketchTable
 from probe.common.numerics.error_bounds import SAFETY, extent
 from probe.common.numerics.formats import unit_roundoff
+from probe.compare.judgement import NOTHING, Sentence, other_setting
+from probe.compare.result import SIDES
+from probe.compare.verdict import arithmetic
+from probe.compare.verdict.settings import are_one
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 if TYPE_CHECKING:

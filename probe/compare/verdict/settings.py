@@ -2,7 +2,7 @@
 
 The arguments of a call come from its record, the attributes of a module from the environment file. An argument by
 position and by keyword is one thing, and a default counts as given. Other names and other conventions of frameworks are
-data (`conventions`); settings that two programs call differently have a meaning (`MEANINGS`).
+data (`common.align.name_mapping`); settings that two programs call differently have a meaning (`meanings.MEANINGS`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One walk over the calls of two runs: the first that leaves what explains it, and what excuses all others.
 
 A value is explained if it is no further apart than its call's inputs and rounding make it (`bounds`), and, where dtypes
-are short, than that of its like is (`likeness`). Distances are measured, so that each call is judged by itself, and
-what lies behind a divergence follows it without being told.
+are short, than that of its like is (`bounds.Likeness`). Distances are measured, so that each call is judged by itself,
+and what lies behind a divergence follows it without being told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Removal of prefixes from paths before others may read them: in stacks, in the names of dumps, and in sentences."""
+"""Paths without prefixes, and the source code around calls, before others may read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors and values of a comparison, each once, as columns."""
+"""Columns of a page: tensors and values, short numbers, texts and call stacks, each written once."""
 
 from __future__ import annotations
 

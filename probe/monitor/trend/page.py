@@ -1,4 +1,4 @@
-"""The trend page as a file."""
+"""The trend page: cells of 16 bits, its data (rows, alerts, first difference), and the HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of details: a row for each output and each gradient of a case."""
+"""The tables of details and of results: a row for each output and gradient, and one for each case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drop-in rows of one device by our own verdicts: the metrics of msProbe, and the statuses of the pre-check."""
+"""The drop-in rows by our own verdicts: one device with msProbe's metrics, and an NPU judged by a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of msProbe 26.2.0 on one device's outputs, with its defects: ``--rules msprobe``.
+"""The verdicts of msProbe 26.2.0 on one device and on two, with their defects: ``--rules msprobe``.
 
 The order of the questions, their limits and the messages are the release's; scripts look for them.
 """
@@ -65,7 +65,7 @@ _GO_ON = ", skip other check and set to SPACE."
 def classify_output(
     base: str, result: Output, reference: Output, prefix: str, mindspore: bool = False
 ) -> Iterator[DetailsRow]:
-    """The rows of everything that an API returned; the arguments are those of `our_outputs.measured_output`.
+    """The rows of everything that an API returned; the arguments are those of `ours.measured_output`.
 
     Args:
         mindspore: True to judge as the release does for MindSpore.
@@ -102,7 +102,7 @@ def _judge_tensor(base: str, result: Tensor, reference: Tensor, name: str, minds
 
 
 def classify_tensor(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
-    """The row of one tensor; the arguments are those of `our_outputs.measured_tensor`.
+    """The row of one tensor; the arguments are those of `ours.measured_tensor`.
 
     The reference is rounded to the precision in which the release computes it.
     """

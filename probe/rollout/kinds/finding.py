@@ -1,4 +1,4 @@
-"""One kind of mismatch that a test found, and the names of the kinds."""
+"""Findings of one kind of mismatch, and two tests: some tokens far off, and tokens shifted or unrelated."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import mindspore as ms
 from scripts import script
 
-from probe.backends.mindspore.randomness import random_calls
+from probe.backends.mindspore import randomness
 
 PRELUDE = """
 import random
@@ -16,7 +16,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, mint, nn, ops
 from probe.api.randomness import random_save
-from probe.backends.mindspore.randomness import random_calls
+from probe.backends.mindspore import randomness
 """
 
 
@@ -34,7 +34,7 @@ def test_functions_methods_and_initialisation_are_seen_and_dropout_is_not(tmp_pa
     run(
         tmp_path,
         """
-random_save(random_calls.random_calls(), random_calls.rank, "out")
+random_save(randomness.random_calls(), randomness.rank, "out")
 value = ops.rand(2, 2)
 ops.randn_like(value)
 ops.standard_normal((3,))

@@ -84,7 +84,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output_and_gradients_of(alone: Alone, case: str) -> None:
+def test_a_call_gives_its_output_and_the_gradients_of_its_inputs(alone: Alone, case: str) -> None:
     name, call, inputs, asked, output_gradients, expected, output = CASES[case]
     function = alone.function(name)
     evaluated = alone.run(lambda given: call(function, *given), *inputs, asked=asked)

@@ -20,13 +20,13 @@ from mindspore import Tensor, mint, nn
 from mindspore.communication import get_rank
 from msprobe.mindspore import PrecisionDebugger
 from probe.api.randomness import random_save
-from probe.backends.mindspore.randomness import random_calls
+from probe.backends.mindspore import randomness
 
 ms.set_device("CPU")
-random_save(random_calls.random_calls(), random_calls.rank, "out")
+random_save(randomness.random_calls(), randomness.rank, "out")
 random.random()
 # Before it is initialized MindSpore says that every process is rank 0.
-print("RANK", random_calls.rank(), flush=True)
+print("RANK", randomness.rank(), flush=True)
 debugger = PrecisionDebugger(dump_path="dump", level="mix", task="tensor")
 model = nn.SequentialCell(nn.Dense(3, 2))
 debugger.start(model)
@@ -34,7 +34,7 @@ mint.abs(Tensor(np.ones(2, np.float32)))
 debugger.stop()
 mindspore_cluster.join()
 random.random()
-print("RANK", random_calls.rank(), flush=True)
+print("RANK", randomness.rank(), flush=True)
 debugger.start(model)
 x = Tensor(np.full(2, get_rank() + 1.0, np.float32))
 mint.distributed.all_reduce(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import types
 from pathlib import Path
 from typing import Any
@@ -259,18 +260,18 @@ def test_without_dump_enable_the_file_is_not_read_again(runs: Any, backend: Any,
 # --- whole processes
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", ["", "SIGTERM", "SIGKILL"])
 def test_a_process_that_ends_without_stop_leaves_complete_files_and_a_killed_one_its_journal(
-    backend: Any, tmp_path: Any, killed: bool
+    backend: Any, tmp_path: Any, killed: str
 ) -> None:
     source = (
         "import os, signal, numpy as np\n"
         f"debugger = PrecisionDebugger(dump_path={str(tmp_path / 'dump')!r})\n"
         "debugger.start()\n"
         "backend.apis['abs'].call(backend.tensor(np.ones(3)))\n"
-        f"os.kill(os.getpid(), signal.SIGKILL) if {killed} else None\n"
+        + (f"os.kill(os.getpid(), signal.{killed})\n" if killed else "")
     )
-    backend.run_script(source, cwd=tmp_path, code=-9 if killed else 0)
+    backend.run_script(source, cwd=tmp_path, code=-getattr(signal, killed) if killed else 0)
     dump = dumped.read(tmp_path / "dump")
     if killed:
         assert dump.names == []

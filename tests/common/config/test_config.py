@@ -99,7 +99,7 @@ def test_sections_of_other_tasks_are_not_looked_at(capsys):
         ({"task": "tensor", "tensor": {}}, "file_format", None),
     ],
 )
-def test_accepts(changes, field, value):
+def test_a_value_is_taken_in_each_of_its_forms(changes, field, value):
     assert getattr(load(changes), field) == value
 
 

@@ -84,6 +84,12 @@ def test_the_stacks_of_the_first_version_are_read() -> None:
         assert reader.stack(7) == [("/a.py", 3, "f"), ("/a.py", 1, "g")]
 
 
+def test_stacks_of_a_damaged_journal_end_where_they_would_go_in_a_circle() -> None:
+    frames = [[0, 1, ["/a.py", 3, "f"]], [1, 1, ["/a.py", 1, "g"]], [5, 4, ["/a.py", 2, "h"]]]
+    with reading(raw([4, frames])) as reader:
+        assert [reader.stack(number) for number in (0, 1, 5)] == [[tuple(frame)] for _, _, frame in frames]
+
+
 def test_frames_are_in_the_file_before_the_call_returns(tmp_path: Path) -> None:
     writer = JournalWriter(str(tmp_path / "j"), HEADER)
     for n in range(3):

@@ -251,7 +251,8 @@ def test_settings_with_the_name_of_a_secret_are_withheld(name: str) -> None:
 def test_models_and_numbers_stay_as_they_are() -> None:
     settings = {
         "model": "meta-llama/Llama-3.1-8B-Instruct", "lr": 1e-4, "tokenizer": "GPT2BPETokenizer", "bf16": True,
-        "betas": [0.9, 0.95], "dataset": "c4-en-00001-of-01024",
+        "betas": [0.9, 0.95], "dataset": "c4-en-00001-of-01024", "num_key_value_heads": 8, "eos_token_id": 2,
+        "pad-token": 0, "tokenizer-type": "bpe", "max_tokens": 8, "query_key_layer_scaling": True,
     }  # fmt: skip
     assert gathered.clean_settings(settings) == (settings, 0)
 

@@ -1,4 +1,4 @@
-"""Tensors and other values of MindSpore from what a dump says, and numpy arrays from tensors."""
+"""Values between numpy, MindSpore and dump.json, and the function that a record's name stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping out of MindSpore's compiler.
+"""Keeping out of MindSpore's compiler, and the code that runs in a compiled graph.
 
 What is decorated with ``ms.jit`` is read by a compiler at its first call, together with the hooks of the cells in it
 and the functions it names. It cannot read ours, and what it compiles is no business of a debugger: so everything that

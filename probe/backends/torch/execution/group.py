@@ -11,32 +11,30 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from probe.backends.protocol import UnknownValue
+from probe.backends.protocol import Compilation, ScriptWords, UnknownValue
 from probe.backends.torch import internals
-from probe.backends.torch.execution.rounding import moving
-from probe.backends.torch.execution.values import tensor
-from probe.backends.torch.guards import alone
-from probe.backends.torch.randomness import ascend
-from probe.common.containers import found_in
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-from probe.backends.protocol import Compilation, ScriptWords
 from probe.backends.torch.execution import compilation as compiler
 from probe.backends.torch.execution import script as words
-from probe.backends.torch.execution.rounding import rounding_inside
+from probe.backends.torch.execution.rounding import moving, rounding_inside
 from probe.backends.torch.execution.values import (
     device_name,
     dtype_name,
     function,
     plain_value,
     reference_function,
+    tensor,
     values,
 )
+from probe.backends.torch.guards import alone
 from probe.backends.torch.hooks.operators import attach_operators
+from probe.backends.torch.randomness import ascend
 from probe.backends.torch.randomness import get_states as random_states
 from probe.backends.torch.randomness import set_states as set_random_states
 from probe.backends.torch.tensors.describe import is_tensor
+from probe.common.containers import found_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "attach_operators",

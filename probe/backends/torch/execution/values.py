@@ -1,7 +1,10 @@
-"""Values between numpy, torch and dump.json."""
+"""Values between numpy, torch and dump.json, and the function that a record's name stands for."""
 
 from __future__ import annotations
 
+import functools
+import re
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -9,21 +12,17 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import UnknownValue
+from probe.backends.shared.api_list import Places, places
 from probe.backends.shared.tensors import rounded_to_odd
 from probe.backends.torch import internals
 from probe.backends.torch.guards import alone
+from probe.backends.torch.hooks import api_hooks
+from probe.backends.torch.hooks.api_hooks import overload_name
 from probe.backends.torch.tensors.statistics import GIVEN_BACK, whole
 from probe.common.numerics.formats import TABLE, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-import functools
-import re
-import sys
-
-from probe.backends.shared.api_list import Places, places
-from probe.backends.torch.hooks import api_hooks
-from probe.backends.torch.hooks.api_hooks import overload_name
 
 
 def _dtypes_of_this_torch(*names: str) -> dict[str, torch.dtype]:

@@ -1,4 +1,4 @@
-"""Reporting the calls of hooked functions, however the hooks see them."""
+"""Reporting the calls of hooked functions, and their backward at the gradient nodes that they made."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ApiBackward:
 
 
 class _CallHook:
-    """The hook on the gradient node of one call: one object for the garbage collector, as `node_hooks.NodeHook` is."""
+    """The hook on the gradient node of one call: one object for the garbage collector, as a `NodeHook` is."""
 
     __slots__ = ("_backward", "_call", "_is_written", "_number")
 

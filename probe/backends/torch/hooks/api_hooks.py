@@ -1,4 +1,4 @@
-"""Hooks on functions of torch while collecting: the choice of functions, and the way to hook them.
+"""Recorded functions of torch: names, risk classes, casts to float8, and the hooks on them while collecting.
 
 Three ways, because torch has three kinds of functions, and each way leaves the objects users hold as they are:
 

@@ -57,7 +57,7 @@ _Key = tuple[str, str, int]
 
 
 class _ParameterHook:
-    """The hook on one parameter: one object for the garbage collector, as `node_hooks.NodeHook` is."""
+    """The hook on one parameter: one object for the garbage collector, as `gradient_graph.NodeHook` is."""
 
     __slots__ = ("_hooks", "_name", "_parameter_name")
 

@@ -2,7 +2,7 @@
 
 float16, bfloat16 and float32 are computed in the tensor's own type, as the contract says (the norm of two float16
 values 60000 is Infinity), in float32 at high precision; float64 in itself; integers in float64 for Mean and Norm.
-On the CPU results are there at once, from one pass over memory where `reduction` is compiled; on a device
+On the CPU results are there at once, from one pass over memory where `shared.tensors` is compiled; on a device
 they wait for one common transfer.
 """
 

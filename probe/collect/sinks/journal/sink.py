@@ -1,11 +1,11 @@
-"""The dump: writes the records of each step into the journal of a folder, and their tensors into files beside it."""
+"""The dump: the records of each step in a journal, tensors in files, and checksums compared with ``bench_path``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 from probe.collect.active_calls import ActiveCall
 from probe.collect.describing.values import SaveTensor
@@ -20,9 +20,6 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import processes_of
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import DumpFormatError, FileCheckException
-
-if TYPE_CHECKING:
-    pass  # MERGED
 
 
 class ReferenceChecksums:

@@ -1,4 +1,4 @@
-"""Activations and their gradients: the listener of the hooks on modules."""
+"""Activations, their gradients, and L2 metrics: spectral norms, the spread of attention, the choices of routers."""
 
 from __future__ import annotations
 

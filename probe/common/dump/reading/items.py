@@ -7,19 +7,18 @@ form in a dump is an item without data, so that positions keep their meaning; an
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
 
-if TYPE_CHECKING:
-    # Statistics and checksums are read without numpy.
-    from probe.common.numerics.sketch import Sketch
-from collections.abc import Iterator
-
 from probe.common.dump import naming
 from probe.common.dump.json_decode import number
 from probe.common.errors import DumpFormatError
+
+if TYPE_CHECKING:
+    from probe.common.numerics.sketch import Sketch
 
 Shape = tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""Items that were chosen from one or several dumps: a sequence, a table for pandas or polars, a table for notebooks."""
+"""Items chosen from dumps as a sequence or a table, and the conditions that choose them."""
 
 from __future__ import annotations
 

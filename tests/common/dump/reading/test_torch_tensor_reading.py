@@ -53,3 +53,12 @@ def test_a_file_of_a_known_form_with_fewer_elements_is_refused(tmp_path: Path) -
             cut.writestr(entry.filename, content[:-4] if entry.filename.endswith("/data/0") else content)
     with pytest.raises(FileCheckException, match=r"cut\.pt: not a tensor"):
         read_tensor(str(tmp_path / "cut.pt"))
+
+
+def test_the_advice_of_torch_to_run_what_a_file_says_is_not_passed_on(tmp_path: Path) -> None:
+    path = tmp_path / "object.pt"
+    # One of before PyTorch 1.6, which torch alone reads.
+    torch.save({"model": torch.nn.Linear(2, 2)}, path, _use_new_zipfile_serialization=False)
+    with pytest.raises(FileCheckException, match="objects that are no tensors, which are not loaded") as raised:
+        read_tensor(str(path))
+    assert "weights_only" not in str(raised.value)
