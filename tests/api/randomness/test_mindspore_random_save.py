@@ -8,7 +8,7 @@ from pathlib import Path
 import mindspore as ms
 from scripts import script
 
-from probe.backends.mindspore import randomness
+from probe.backends.mindspore.randomness import random_calls
 
 PRELUDE = """
 import random
