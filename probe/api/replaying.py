@@ -87,6 +87,9 @@ def acc_check(
     return precheck(only_dump_in(os.fspath(path)).path, asked, load)
 
 
+# --- replaying
+
+
 Path = Union[str, "os.PathLike[str]"]
 DEFAULT_SEED = 1234
 """The seed of generated inputs where none is given; its value has no meaning."""
@@ -232,6 +235,9 @@ def _with_values(path: str) -> Dump:
             '"task": "tensor" on both sides.'
         )
     return dump
+
+
+# --- online
 
 
 def online_check(

@@ -154,6 +154,9 @@ def not_run(base: str) -> str | None:
     return None
 
 
+# --- inputs
+
+
 Array = NDArray[Any]
 _LEFT_OUT = -100
 """The label that losses leave out, by the default of every framework."""

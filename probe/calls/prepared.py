@@ -302,6 +302,9 @@ def reason(error: Exception) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
 
 
+# --- memory
+
+
 GB = 1e9
 """Bytes."""
 _SHARE = 4

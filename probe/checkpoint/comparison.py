@@ -249,6 +249,9 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
     return None
 
 
+# --- run
+
+
 Path = Union[str, "os.PathLike[str]"]
 
 

@@ -236,6 +236,9 @@ def _order(moved: Array, noun: str) -> str:
     return f"{noun}s in another order: {noun} {away[0]} is the golden {noun} {moved[away[0]]}"
 
 
+# --- layers
+
+
 _ELSEWHERE = re.compile(r"(?:^|; )layer (\d+) of the other side")
 
 

@@ -98,6 +98,9 @@ def _kind(how: str) -> str:
     return "".join("#" if each.isdigit() else each for each in how.split(" and the other side")[0].split(" to ")[0])
 
 
+# --- page
+
+
 def page(report: Report) -> str:
     """The page."""
     sides = [("first", report.path, report.format), ("second", report.other_path, report.other_format)]
@@ -138,6 +141,9 @@ def _table(parameters: Sequence[Parameter]) -> str:
         for each in parameters
     ]  # fmt: skip
     return table(("first", "second", "verdict", "how", *numbers, "shape", "dtype", "other dtype"), rows)
+
+
+# --- as json
 
 
 _NUMBERS = ("max_abs", "max_rel", "ulp_max", "ulp_mean", "l2", "relative_l2", "cos")
@@ -183,6 +189,9 @@ def _parameter(of: Parameter) -> dict[str, Any]:
 def _number(value: float) -> float | None:
     """A number; none where it is not defined, such as the cosine of a vector of zeros."""
     return None if math.isnan(value) else value
+
+
+# --- files
 
 
 FORMATS = ("json", "xlsx", "html")

@@ -151,6 +151,9 @@ def count_verdicts(parameters: Sequence[Parameter]) -> dict[str, int]:
     return found
 
 
+# --- content
+
+
 @dataclass
 class Checkpoint:
     """Tensors and settings of one checkpoint."""
@@ -176,6 +179,9 @@ class Checkpoint:
     def container(self) -> str:
         """The format without the number of files."""
         return self.format.partition(",")[0]
+
+
+# --- options
 
 
 WEIGHTS = ("master", "model")

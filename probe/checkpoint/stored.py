@@ -100,6 +100,9 @@ class File:
             raise FileCheckException(f"{self.path}: cannot be read: {error.strerror or error}.") from None
 
 
+# --- tensors
+
+
 Array = NDArray[Any]
 Shape: TypeAlias = "tuple[int, ...]"
 

@@ -206,6 +206,9 @@ def _title(owner: Any) -> str:
     return str(getattr(owner, "__name__", type(owner).__name__))
 
 
+# --- start arguments
+
+
 def check_start(adapter: FrameworkAdapter, level: str, model: Any, token_range: Any, rank_id: Any) -> None:
     """Refuse what a user may have got wrong.
 

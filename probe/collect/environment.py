@@ -125,6 +125,9 @@ def _buffer(entry: Entry, is_state: bool) -> Buffer:
     return Buffer(str(entry.get("dtype")), tuple(entry.get("shape", ())), statistics, is_state)
 
 
+# --- environment
+
+
 class RunEnvironment:
     """Gathers the environment at the first `start`, and writes it as soon as a step was written.
 

@@ -260,6 +260,9 @@ def name_of(about: Any) -> str:
     return str(getattr(about, "name", None) or getattr(about, "base", "a record"))
 
 
+# --- step counter
+
+
 class StepCounter:
     """Counts the steps of one session."""
 

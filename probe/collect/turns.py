@@ -265,6 +265,9 @@ class OptimizerTurns:
         return [each for each, owned in list((self._owned or {}).items()) if owned & self._updated]
 
 
+# --- call sites
+
+
 class CallSites:
     """Training or evaluation, by the call site of a forward: whether a backward or an update followed it.
 

@@ -102,6 +102,9 @@ def _check(path: str, events: Iterable[Any]) -> None:
             raise MsprobeException(f"{path}: line {event.start_mark.line + 1}: {wrong}.")
 
 
+# --- json file
+
+
 MAX_JSON_BYTES = 10 * 1024 * 1024
 """Bytes of a configuration; a guess: they have some kilobytes."""
 # Longer integers are no setting of ours, and converting them takes quadratic time on older Pythons.

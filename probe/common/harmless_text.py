@@ -32,6 +32,9 @@ def print_text(text: object, stream: TextIO | None = None) -> None:
     print(printable(str(text)), file=stream or sys.stdout)
 
 
+# --- html table
+
+
 def paragraph(text: str) -> str:
     """`text` as a paragraph."""
     return f"<p>{_text(text)}</p>"
@@ -50,6 +53,9 @@ def _cells(tag: str, cells: Sequence[object]) -> str:
 
 def _text(text: str) -> str:
     return escape(printable(text))
+
+
+# --- show
 
 
 _SHOWN_CHARACTERS = 80

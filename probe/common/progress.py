@@ -24,6 +24,9 @@ def with_progress(items: Iterable[T], watch: ProgressCallback, what: str, total:
         yield item
 
 
+# --- terminal
+
+
 class Progress:
     """A bar at the foot of standard output while the context lasts."""
 

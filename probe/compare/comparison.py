@@ -93,6 +93,9 @@ def compared(
     return ComparedDumps(result, both, seen)
 
 
+# --- pair
+
+
 @dataclass(frozen=True)
 class PairTask:
     """Two dumps and what is wanted of them; it can be sent to another process.

@@ -205,6 +205,9 @@ def differences_as_json(found: list[tuple[Rank, RankRecord]]) -> dict[str, Any]:
     return found_of_rank
 
 
+# --- analysis
+
+
 @dataclass(frozen=True)
 class Analysis:
     """The first differences of one step, and the files that describe them."""

@@ -43,6 +43,9 @@ def _run_again(divergence: Divergence, target: Dump, golden: Dump, run_again: Ru
     return replace(divergence, first=first, suspects=suspects)
 
 
+# --- in python
+
+
 @dataclass(frozen=True, repr=False)
 class Verdict:
     """The result of a comparison; ``print`` of it is the text of ``msprobe compare``."""

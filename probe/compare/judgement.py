@@ -178,6 +178,9 @@ def is_equal(row: Row) -> bool:
     return is_same(target, golden) or (apart is not None and not are_comparable(target, golden))
 
 
+# --- sentences
+
+
 _ITEM = re.compile(r"(input|output)\.(\w+)(.*)")
 FROM_INPUTS, NOT_FROM_INPUTS, NOT_RECORDED = (
     ("that comes from its inputs", "it comes from the inputs"),

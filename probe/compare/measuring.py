@@ -92,6 +92,9 @@ def _is_requires_grad_consistent(comparison: Comparison, target: Item | None, go
     return of_target == of_golden
 
 
+# --- matching
+
+
 @dataclass(frozen=True)
 class Matched:
     """The counterparts in two dumps."""

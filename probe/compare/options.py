@@ -42,6 +42,9 @@ class Options(MatchOptions):
         return replace(self, algorithms=tuple(map(os.path.abspath, self.algorithms)), **paths)
 
 
+# --- two dumps
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Two dumps, and how they are compared.
@@ -85,6 +88,9 @@ class Comparison:
     def debug(self) -> bool:
         """True if these are saved values and not calls."""
         return self.target.level == "debug"
+
+
+# --- option checks
 
 
 def check(pairs: Sequence[DumpPair], options: Options, values: bool = True) -> None:

@@ -62,6 +62,9 @@ def pairing(pairs: Iterable[tuple[str | None, str | None]], options: MatchOption
     return Pairing(by, same, len(renamed), renamed, *alone)
 
 
+# --- coverage
+
+
 ENOUGH = 0.8
 """The share of records from which on silence means something; a guess."""
 _ANYTHING = 0.1
@@ -177,6 +180,9 @@ def count_parameters(rows: Iterable[Row]) -> tuple[int, int]:
         total += 1 + is_matched
         compared += 2 * is_matched
     return compared, total
+
+
+# --- result
 
 
 SIDES = TARGET, GOLDEN = "target", "golden run"
@@ -417,6 +423,9 @@ class ComparisonResult(Findings):
     """True if the table has the columns of distances, which no other tool's table has."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""
+
+
+# --- truncation
 
 
 def truncations(pairs: Sequence[CallPair], sides: tuple[Dump, Dump]) -> list[Truncation]:

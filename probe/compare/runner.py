@@ -104,6 +104,9 @@ def _origin(summary: Summary) -> Origin:
     return Origin(summary.step, summary.label)
 
 
+# --- runner
+
+
 T = TypeVar("T")
 AnyTask = TypeVar("AnyTask", bound=PairTask)
 

@@ -126,6 +126,9 @@ def lines(found: Sequence[OutsideDifference]) -> list[str]:
     return [f"  outside of the model: {'; '.join(texts)}{more}"]
 
 
+# --- summary
+
+
 SUSPECTS = 5
 """The number of records with a finding that a summary lists, and of calls that its text names after the first that
 diverges."""

@@ -195,6 +195,9 @@ def statistic(value: Any) -> Any:
     return harmless(value) if type(value) is str else value
 
 
+# --- table files
+
+
 CSV_ROWS = 1_000_000
 """Rows of one CSV file: spreadsheets open 1 048 576 at most."""
 SHEET_ROWS = 1_048_500

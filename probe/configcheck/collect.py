@@ -121,6 +121,9 @@ def collect(paths: Sequence[str], output: str) -> Collected:
     return found
 
 
+# --- dynamic
+
+
 _HEAD = 8
 """Values at the beginning of an integer tensor that are kept: enough to see another order of data."""
 _STATISTICS = {"max": "Max", "min": "Min", "mean": "Mean", "norm": "Norm"}

@@ -44,6 +44,9 @@ RECOMMENDED: dict[str, Any] = {
 }
 
 
+# --- logs
+
+
 VERL, SLIME = "verl", "slime"
 _LARGEST = 256 << 20
 """Bytes of a log that are read from its beginning, where the settings stand; a guess."""

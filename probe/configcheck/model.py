@@ -90,6 +90,9 @@ def _words(value: Any) -> str:
     )
 
 
+# --- randomness
+
+
 LEAST_SIMILARITY = 0.8
 """Stacks below it are not the same place; msProbe's number."""
 

@@ -68,6 +68,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
+# --- written
+
+
 JSON_FILE, PAGE, WORKBOOK = "config_check.json", "config_check.html", "result.xlsx"
 DEFAULT_FOLDER = "./config_check_result"
 

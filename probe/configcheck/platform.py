@@ -45,6 +45,9 @@ def _judged(each: OutsideDifference) -> tuple[str, str]:
     return WARNING if each.kind == RANDOM else ERROR, SWITCH_WHY.get(each.name.partition(".")[0], _OTHER)
 
 
+# --- packages
+
+
 def check_packages(golden: Mapping[str, str], target: Mapping[str, str]) -> Check:
     """Compare all packages; those that matter most come first."""
     one, other = _normal(golden), _normal(target)
@@ -64,6 +67,9 @@ def check_packages(golden: Mapping[str, str], target: Mapping[str, str]) -> Chec
 def _normal(packages: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Name and version by the name as PyPI normalises it."""
     return {re.sub(r"[-_.]+", "-", name).lower(): (name, version) for name, version in packages.items()}
+
+
+# --- variables
 
 
 _OTHER_DEVICES = "other devices, and as many of them"

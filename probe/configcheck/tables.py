@@ -55,6 +55,9 @@ MISSING_WEIGHT = "a weight is missing on one side: the model is another one, or 
 RANDOM_WHY = "one run draws other random numbers, and all later draws are shifted"
 
 
+# --- values
+
+
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _NOTHING = ("none", "null", "~", "")
 _LONGEST = 2000

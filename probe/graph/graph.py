@@ -170,6 +170,9 @@ def _called(line: str) -> str:
     return "|".join(dict.fromkeys(names)) or "module"
 
 
+# --- graph
+
+
 MODULE, API, GROUP = 0, 1, 9
 """The kinds of nodes; the numbers are those of the drop-in database. Gradients of parameters and the root are modules.
 """

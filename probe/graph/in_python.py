@@ -185,6 +185,9 @@ def _paths(given: Path | Sequence[Path] | None) -> list[str]:
     return [os.fspath(given)] if isinstance(given, (str, os.PathLike)) else [os.fspath(path) for path in given]
 
 
+# --- beside tables
+
+
 def summaries_and_page(
     target: str,
     golden: str,

@@ -144,6 +144,9 @@ class _Outermost:
         ]
 
 
+# --- options
+
+
 HTML, JSON, MODEL_EXPLORER = "html", "json", "model-explorer"
 """The forms that can be written; the database is msProbe's."""
 

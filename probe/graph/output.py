@@ -44,6 +44,9 @@ class ShownComparison:
     """True if it is one of the ranks that another comparison was merged of."""
 
 
+# --- stamps
+
+
 @contextlib.contextmanager
 def stamped(folder: str) -> Iterator[datetime]:
     """The time for the names of the files that are written to `folder` inside of the context.
@@ -82,6 +85,9 @@ def _claim(folder: str, when: datetime) -> str:
         os.unlink(path)
         return ""
     return path
+
+
+# --- json file
 
 
 _KINDS = {0: "module", 1: "api", 9: "group"}
@@ -165,6 +171,9 @@ def _rows(columns: Columns, statuses: list[str]) -> list[dict[str, Any]]:
         }
         for row, (name, golden, parent, kind, status, reason, level, before, after) in enumerate(cells)
     ]
+
+
+# --- model explorer
 
 
 _COLOURS = {
@@ -273,6 +282,9 @@ def _attributes(columns: Columns, row: int, errors: tuple[Any, Any]) -> list[dic
     return [{"key": key, "value": str(value)} for key, value in said.items() if value is not None]
 
 
+# --- page
+
+
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
 # Files that the page of a folder may load: those next to it, from a disk or from a server.
 _BESIDE = " 'self' file:"
@@ -362,6 +374,9 @@ def viewer_file(name: str) -> str:
         MsprobeException: it is not there.
     """
     return filling.viewer_file(_VIEWER, name)
+
+
+# --- formats
 
 
 class Writer(Protocol):

@@ -44,6 +44,9 @@ REASONS = ("", "exact", "aligned", "fuzzy", "mapping", "manual")
 """Their names."""
 
 
+# --- origin
+
+
 PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
 """The origins of a divergence: a parameter, an input that no recorded call gave, the computation of the call, or a
 call, a shape or an argument that one side alone has."""
@@ -81,6 +84,9 @@ def origin_of(found: Unexplained, module: int, evidence: Evidence) -> Origin:
     if target is not None and golden is not None and target.shape != golden.shape:
         return Origin(KIND, module, found.item)
     return Origin(INPUT_OF_CALL if shown.is_input else COMPUTE, module, found.item, "", shown.is_nonfinite)
+
+
+# --- manual pairs
 
 
 _KEYS = ("target", "golden", "descendants", "rank", "step", "run")
@@ -216,6 +222,9 @@ def _kind(graph: Graph, node: int) -> tuple[str, ...]:
         return "api", parsed.base.rpartition(".")[2], parsed.direction
     path = parsed.base.split(".")[1:-1]
     return "module", path[-1] if path else "", parsed.direction
+
+
+# --- pairing
 
 
 class Pairs(NamedTuple):

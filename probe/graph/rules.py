@@ -69,6 +69,9 @@ class GraphRules(ColumnRules, Protocol):
         """The first lines on two dumps; none where their values were not compared."""
 
 
+# --- probe
+
+
 _SHOWN = (
     Status("none", "·", "no data", "The dumps have no values to compare.", "none"),
     Status("same", "=", "same", "Both runs have the same values.", "good"),

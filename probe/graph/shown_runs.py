@@ -318,6 +318,9 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     return result
 
 
+# --- merging
+
+
 def planned_merging(
     targets: Sequence[str], goldens: Sequence[str], options: GraphOptions, splits: Sequence[Split]
 ) -> Plan:

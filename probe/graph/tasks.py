@@ -116,6 +116,9 @@ def _alone(found: FoundDumps, shown: Iterable[str], side: str, other: str) -> It
             yield f"{each.folder} has no counterpart in the {side} {other}: it is not compared."
 
 
+# --- task
+
+
 @dataclass(frozen=True)
 class Task(ABC):
     """Some comparisons that are to be made; it can be sent to another process."""
@@ -204,6 +207,9 @@ def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", dump_name: st
     return columns
 
 
+# --- communication
+
+
 class CommunicationPartners:
     """The partners of the communication calls of each step of which several ranks are on the page.
 
@@ -265,6 +271,9 @@ def _dumps(paths: Iterable[str]) -> dict[int, Dump]:
         if dump.rank is not None:
             dumps[dump.rank] = dump
     return dumps
+
+
+# --- merged
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,9 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
+# --- csv rows
+
+
 _TEXTS = ("shape", "dtype", "placement")
 _INTEGERS = ("vpp_stage", "step", "micro_step")
 _NAMES = {FIRST: "name", SECOND: "module_name"}

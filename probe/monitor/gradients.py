@@ -171,6 +171,9 @@ def probed_ranks(path: str) -> dict[int, GradientFiles]:
     return {rank: files for rank, files in sorted(found.items()) if files.steps}
 
 
+# --- comparing
+
+
 LEAST_AT_FIRST = 0.97
 """msProbe's rule of thumb, as documented: less in the first step is suspicious."""
 LARGEST_FALL = 0.03
@@ -325,6 +328,9 @@ def lines_of(found: Sequence[RankSimilarity]) -> list[str]:
     return [*lines, f"{left} more are suspicious."] if left > 0 else lines
 
 
+# --- picture
+
+
 _WIDTH, _HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 624, 20, 316
 _GREY, _BLACK, _BLUE, _RED = (224, 224, 224), (48, 48, 48), (31, 119, 180), (200, 40, 40)
@@ -399,6 +405,9 @@ def _png(canvas: Any) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
     )
+
+
+# --- results
 
 
 TABLE, PICTURES, TOTAL = "similarities.csv", "similarities_picture", "summary"

@@ -99,6 +99,9 @@ def coverage_json(watched: list[Watched]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# --- incidents
+
+
 GAP = 3
 """Steps between two findings of one incident: an update shows in the next step, and in moments the step after that."""
 _NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED, FALL))
@@ -257,6 +260,9 @@ def site_of(found: Finding) -> str:
     """The module of a row: that of the activation, or that of the parameter."""
     is_tensor = found.family == "actv" or found.family == "actv_grad"
     return module_of(found.name) if is_tensor else found.name.rpartition(".")[0]
+
+
+# --- judging
 
 
 _MOST_FEEDING = 6

@@ -95,6 +95,9 @@ def shape_of(text: str) -> list[int] | None:
     return list(lengths) if is_shape else None
 
 
+# --- run
+
+
 _INTEGER_TYPES = ("int", "uint", "bool")
 
 

@@ -114,6 +114,9 @@ def switched_off(text: str, key: str) -> str:
     return re.sub(rf'("{re.escape(key)}"\s*:\s*)true\b', r"\1false", text, count=1)
 
 
+# --- requests
+
+
 REQUEST = "dump_next_step"
 
 

@@ -162,6 +162,9 @@ def read_settings(kind: type[_Monitor], path: str, content: Mapping[str, Any] | 
     return replace(settings, rules=MSPROBE if value == MSPROBE else PROBE)
 
 
+# --- alert
+
+
 ACTIONS = ("log", "file", "stop", "dump")
 _parse_action = one_of(*ACTIONS)
 
@@ -196,6 +199,9 @@ class AlertSettings:
 def parse_alert(value: object, location: Location) -> AlertSettings:
     """The object of ``alert``."""
     return settings_of(AlertSettings, parse_mapping(value, location), location.origin, f"{location.key}.")
+
+
+# --- first
 
 
 HOOKS = ("linear_hook", "attention_hook", "moe_router_weight_hook", "moe_router_logit_hook")
@@ -347,6 +353,9 @@ def load_first(path: str, content: Mapping[str, Any] | None = None) -> FirstSett
     for sentence in settings.without_effect():
         log.warning(f"{path}: {sentence}")
     return settings
+
+
+# --- second
 
 
 FRAMEWORKS = {"pytorch": "torch", "pt": "torch", "torch": "torch", "mindspore": "mindspore", "ms": "mindspore"}

@@ -236,6 +236,9 @@ def _before(path: str) -> str:
         return "" if stream.read(1) == b"\n" else "\n"
 
 
+# --- keys
+
+
 _FAMILIES = {UNREDUCED: "acc_grad", REDUCED: "post_grad"}
 """Families that have another name in keys than in files (seen)."""
 
@@ -251,6 +254,9 @@ def inner_key(family: str, name: str, stage: int, micro: int | None, rank: int) 
         ('0:head.weight/rank1/post_grad', '0:head.input:2/rank0/actv')
     """
     return f"{stage}:{name}{'' if micro is None else f':{micro}'}/rank{rank}/{_FAMILIES.get(family, family)}"
+
+
+# --- structure
 
 
 def write_structure(above: str, rank: int, structure: Mapping[str, Any]) -> str:
@@ -280,6 +286,9 @@ def write_stacks(folder: str, stacks: Mapping[str, str]) -> None:
     writer.writerows((harmless(name), harmless(stack)) for name, stack in stacks.items())
     with replacing(os.path.join(folder, "stack_info.csv")) as stream:
         stream.write(text.getvalue().encode())
+
+
+# --- folders
 
 
 VARIABLE = "MONITOR_OUTPUT_DIR"

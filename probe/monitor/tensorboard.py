@@ -73,6 +73,9 @@ def load_tensorboard() -> tuple[Any, Any, Any]:
     return EventFileWriter, Event, Summary
 
 
+# --- tensorboard
+
+
 _NO_SCALARS = ("shape", "dtype", "id")
 
 

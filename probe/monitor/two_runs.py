@@ -162,6 +162,9 @@ def relative_difference(mine: Floats, others: Floats, floor: Floats | float) -> 
     return found
 
 
+# --- text
+
+
 _MOST_SHOWN, _MOST_INCIDENTS = 10, 3
 _FROM_OUTSIDE = {
     "actv": "the value belongs to the whole model: look at the batch, and at calls outside of modules",

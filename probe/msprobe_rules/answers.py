@@ -61,6 +61,9 @@ def _member(report: Report, rank: int, record: str) -> dict[str, Any]:
     return _entry_of_finding(record, other)
 
 
+# --- checkpoints
+
+
 # In this order, on the names of Megatron.
 _NAMES = (
     ("self_attention.linear_qkv.layer_norm_", "input_layernorm."), ("language_model.", ""), ("encoder", "decoder"),

@@ -199,6 +199,9 @@ def _is_scalar(item: Item) -> bool:
     return item.shape == () and item.dtype is not None and "class" in item.dtype
 
 
+# --- other names
+
+
 def by_kind(target: list[KeyedCall], golden: list[KeyedCall]) -> Iterator[Row]:
     """Every item of the target in its order, matched with the next call of its kind, whatever numbers they have."""
     kinds = [[_kind(call.key) for call in side] for side in (target, golden)]
@@ -346,6 +349,9 @@ def _in_pairs(calls: Calls, pairs: RecordPairs) -> dict[str, str]:
     """The pairs of which both sides have a record."""
     mine, theirs = ({call.record.name for call in side} for side in calls)
     return {one: other for one, other in pairs if one in mine and other in theirs}
+
+
+# --- v26 2
 
 
 # Frameworks that a target is compared with: MindSpore runs with the run they were ported from, never the other way.

@@ -192,6 +192,9 @@ def _rule(entry: object, location: Location) -> NamedRule:
     return NamedRule(name, float(threshold))
 
 
+# --- anomaly file
+
+
 FOLDER, ANOMALIES, ANALYSIS = "anomaly_detected", "anomaly.json", "anomaly_analyse.json"
 _LARGEST = 1 << 30
 """Bytes of a file that is read. A guess: a million anomalies have 400 MB."""
@@ -301,6 +304,9 @@ def read_anomalies(path: str) -> dict[str, dict[str, Any]]:
 def _write_anomalies(path: str, content: Mapping[str, Any]) -> None:
     with files.replacing(path) as stream:
         stream.write(json.dumps(content, indent=1).encode())
+
+
+# --- database
 
 
 NAME = "monitor_data.trend.db"

@@ -63,6 +63,9 @@ def _measure(first: NumpyArray, second: NumpyArray) -> tuple[Cell, ...]:
 V26_TABLES = V26Tables()
 
 
+# --- saved files
+
+
 Statistics = Callable[[NDArray[Any], str], tuple[Any, Any, Any, Any]]
 """Max, min, mean and norm of values of a dtype, as the framework computes them."""
 

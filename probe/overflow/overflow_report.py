@@ -185,6 +185,9 @@ class Report:
         return [] if self.found is None else self.found.first
 
 
+# --- overflow report
+
+
 _MOST_SHOWN = 8
 """Findings that are printed; a guess."""
 

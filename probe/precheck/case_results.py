@@ -166,6 +166,9 @@ class CaseResult:
         return worst_of(status for status in (self.forward, self.backward) if status)
 
 
+# --- rules
+
+
 @dataclass(frozen=True)
 class AgainstDevice:
     """The cases of one device judged by those of another device."""

@@ -237,6 +237,9 @@ class Journal:
             os.unlink(self.path)
 
 
+# --- precheck report
+
+
 _MOST_SHOWN = 20
 """Cases that are printed; a guess."""
 _MOST_REASONS = 6

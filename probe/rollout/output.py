@@ -208,6 +208,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+# --- charts
+
+
+# --- files
+
+
 Array = NDArray[Any]
 _ROWS, _COLUMNS = 48, 96
 _CELL = 11
@@ -344,6 +350,9 @@ def _svg(width: int, height: int, content: str, name: str, left: int = 0) -> str
     )
 
 
+# --- page
+
+
 _STYLE = """svg{max-width:100%;height:auto;display:block}.bar,.dot{fill:var(--info)}
 .line{fill:none;stroke:var(--info);stroke-width:2}.axis{stroke:var(--line)}text{font-size:11px;fill:var(--soft)}
 .middle{text-anchor:middle}.end{text-anchor:end}.wide{overflow-x:auto}td,th{white-space:nowrap}
@@ -447,6 +456,9 @@ def _text(folder: str, name: str, text: str) -> str:
     with files.replacing(path) as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))
     return path
+
+
+# --- decoding
 
 
 _FILE = "tokenizer.json"

@@ -16,6 +16,9 @@ from probe.rollout.kinds.judge import Judgement
 from probe.rollout.response_anomaly import ResponseAnomaly, anomaly_column, flat_response_anomaly
 from probe.rollout.tokens import Tokens
 
+# --- report
+
+
 Array = NDArray[Any]
 _BOUND = 20.0
 """Logarithms of ratios are cut here, as verl does."""

@@ -193,6 +193,9 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[Position, Any]]
         yield from _leaves(part, (*path, name))
 
 
+# --- tree
+
+
 _DEEPEST = 100
 """Levels of nesting. A list that holds itself ends here; a guess far above what programs have."""
 _LONGEST_TEXT = 1000
@@ -337,6 +340,9 @@ def _text(value: Any) -> str:
         return os.fspath(value) if isinstance(value, os.PathLike) else str(value)[:_LONGEST_TEXT]
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:_LONGEST_TEXT]
+
+
+# --- rules
 
 
 FILE, DTYPE = "file", "dtype"

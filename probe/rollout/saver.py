@@ -128,6 +128,9 @@ class Writer:
                 self._changed.notify_all()
 
 
+# --- saver
+
+
 class Saver:
     """Saves the values of one process below a folder. Only the constructor raises.
 

@@ -135,6 +135,9 @@ def short(dtype: str) -> str:
     return dtype if dtype and is_half(dtype) else ""
 
 
+# --- keys
+
+
 def one_of(key: str, known: Sequence[str], where: str) -> str:
     """The key itself, or the only one there is.
 
@@ -149,6 +152,9 @@ def one_of(key: str, known: Sequence[str], where: str) -> str:
     if key:
         raise MsprobeException(f'{where} has no key "{key}"; it has: {has}.')
     raise MsprobeException(f"{where} has several keys; write {where}:KEY with one of: {has}.")
+
+
+# --- records
 
 
 def read_jsonl(path: str, key: str, name: str) -> Rows:
@@ -208,6 +214,9 @@ def read_parquet(path: str, key: str, name: str) -> Rows:
     return Rows(name, column.flatten().to_numpy(zero_copy_only=False), np.nan_to_num(lengths).astype(np.int64))
 
 
+# --- saved
+
+
 def read_folder(path: str, key: str, name: str) -> Rows:
     """All values of a key, by step, rank and micro step; an array inside of a list or a mapping is a part of its own.
 
@@ -244,6 +253,9 @@ def _saved_numbers(values: dict[Position, Any], where: str) -> list[NDArray[Any]
         row = str(position).rpartition(".")[0]
         rows.setdefault(row, []).append(np.nan if value is None else value)
     return [np.array(row) for row in rows.values()]
+
+
+# --- tensors
 
 
 def read_npy(path: str, key: str, name: str) -> Rows:
@@ -294,6 +306,9 @@ def read_safetensors(path: str, key: str, name: str) -> Rows:
     if is_float(dtype):
         values = decoded(values, dtype)
     return joined([(values.reshape(shape), short(dtype))], name)
+
+
+# --- references
 
 
 _READERS: dict[str, Callable[[str, str, str], Rows]] = {

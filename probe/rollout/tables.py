@@ -176,6 +176,9 @@ def _larger(found: float | None, errors: Array) -> float:
     return largest if found is None or math.isnan(largest) or largest > found else found
 
 
+# --- tables
+
+
 HEADERS = ("msprobe", "english")
 _MOST_SHOWN = 4
 """Values, and kinds of what is lacking, in a warning."""

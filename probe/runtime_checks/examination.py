@@ -121,6 +121,9 @@ class FindingsFile:
         self.exists = True
 
 
+# --- examination
+
+
 Array = NDArray[Any]
 Perturbed = Optional[list[Array]]
 _WORDS = {"float64": np.uint64, "float32": np.uint32, "float16": np.uint16}

@@ -303,6 +303,9 @@ def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
     return sum(value * weight for value, weight in zip(values, weights)) / total
 
 
+# --- merge
+
+
 @dataclass(frozen=True)
 class Merged:
     """One copy of the model."""

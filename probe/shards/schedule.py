@@ -107,6 +107,9 @@ def _has_chunk(base: str) -> bool:
     return len(parts) > 1 and _NUMBER.match(parts[1]) is not None
 
 
+# --- schedule
+
+
 _FORWARD_PASS, _BACKWARD_PASS, _BEHIND = range(3)
 
 

@@ -197,6 +197,9 @@ def numbers(ranks: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
+# --- part
+
+
 @dataclass(frozen=True)
 class PartOfItem:
     """One item as a rank recorded it."""

@@ -151,6 +151,9 @@ def _set_shape(run: Merged, name: str, shape: Shape) -> None:
     how.sentences[-1] = sentence
 
 
+# --- partners
+
+
 @dataclass(frozen=True)
 class Partner:
     """A call of another rank that belongs to a call."""

@@ -168,6 +168,9 @@ def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
     )
 
 
+# --- api precision compare
+
+
 _MOST_SHOWN = 20
 """Wrong cases that the terminal lists: a guess, a screen full."""
 
@@ -214,6 +217,9 @@ def _lines(cases: Sequence[Any], counts: Mapping[str, int]) -> Iterator[str]:
         yield f"error: {case.name}{f': {case.message}' if case.message else ''}"
     if len(wrong) > _MOST_SHOWN:
         yield f"... and {len(wrong) - _MOST_SHOWN} more, which the tables list."
+
+
+# --- replay
 
 
 _SEED = 1234

@@ -220,6 +220,9 @@ def _gradients(args: argparse.Namespace) -> Answer:
     return Answer(lambda: [*lines_of(found), text], lambda: {"ranks": ranks}, is_bad)
 
 
+# --- merge result
+
+
 class MergeResult(Question):
     """Collect a metric of communication calls over all ranks, from the tables that compare wrote.
 

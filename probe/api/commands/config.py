@@ -52,6 +52,9 @@ def _text(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=4)
 
 
+# --- completion
+
+
 _SHELLS = ("bash", "zsh", "tcsh")
 
 

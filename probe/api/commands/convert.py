@@ -48,6 +48,9 @@ def _lines(mapped: Mapped) -> Iterator[str]:
     yield from mapped.files
 
 
+# --- parse
+
+
 class Parse(Question):
     """Convert tensors that ATB wrote on Ascend (*.bin) to files of numpy or torch."""
 
@@ -97,6 +100,9 @@ def _torch_writer() -> Writer:
                 stream.write(part)
 
     return write
+
+
+# --- data2db
 
 
 class Data2Db(Question):

@@ -214,6 +214,9 @@ class Monitor(CommandGroup):
     commands = (MonitorReport(), MonitorWatch(), MonitorDump())
 
 
+# --- trend
+
+
 _MOST_RUNS = 8
 """Runs that one report takes: a guess, about as many as a page has colours that are told apart."""
 
@@ -255,6 +258,9 @@ def _lines(page: TrendPage) -> Iterator[Line]:
         first = page.difference.first
         yield "first difference: " + ("none" if first is None else first.text())
     yield page.path
+
+
+# --- anomaly processor
 
 
 class _Parser(argparse.ArgumentParser):

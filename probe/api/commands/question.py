@@ -120,6 +120,9 @@ def _discard_output() -> None:
         os.close(nowhere)
 
 
+# --- question
+
+
 class Command(Protocol):
     """One subcommand; its docstring is its help text."""
 

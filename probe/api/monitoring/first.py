@@ -120,6 +120,9 @@ def check_targets(settings: FirstSettings, models: Sequence[Any], adapter: Frame
             log.warning(f'targets: "{target}" is neither a module nor a parameter of the model{hint}.')
 
 
+# --- first
+
+
 _KEPT = ("format", "alert", "ndigits", "step_count_per_record", "module_ranks", "print_struct", "stack_info", "rules")
 """Keys of a file that is read again which are those of the first reading."""
 _DYNAMIC = "DYNAMIC_MONITOR"

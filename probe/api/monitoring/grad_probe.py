@@ -131,6 +131,9 @@ def wanted_of(config: Config) -> Wanted:
     )
 
 
+# --- grad comparator
+
+
 class GradComparator:
     """Compares what task ``grad_probe`` wrote of two runs with ``grad_level`` ``L1`` or ``L2``."""
 

@@ -164,6 +164,9 @@ def models_in(model: Any, adapter: FrameworkAdapter, call: str) -> list[Any]:
     return models
 
 
+# --- armed dump
+
+
 _LOOK_SECONDS = 1.0
 """Between two looks for a request."""
 
@@ -230,6 +233,9 @@ class ArmedDump:
         from probe.monitor.schedule import take_request
 
         return take_request(self._folder)
+
+
+# --- watch
 
 
 class TrainingWatch:

@@ -282,6 +282,9 @@ class IdentityTracker:
         self._hooks = [hook for hook in self._hooks if hook[0] < lowest]
 
 
+# --- tracker
+
+
 class NodeTracker:
     """Implements `probe.backends.mindspore.gradient_graph.Tracker` with hooks on nodes of the gradient graph."""
 

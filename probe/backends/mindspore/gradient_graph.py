@@ -153,6 +153,9 @@ class MindSporeGraph:
             return _add(one, other)
 
 
+# --- interface
+
+
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 

@@ -78,6 +78,9 @@ def _tensors_in(value: Any) -> list[Tensor]:
     return list(found_in(value, Tensor, in_fields=False))
 
 
+# --- pynative
+
+
 _gradients = ops.GradOperation(get_all=True, sens_param=True)
 # Neither weights nor positions are chosen; newer releases are also told that no output is left out.
 _ALL_INPUTS = (None, None, False) if "has_aux" in inspect.signature(executor.grad).parameters else (None, None)

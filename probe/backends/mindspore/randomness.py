@@ -48,6 +48,9 @@ def rank() -> int | None:
     return int(get_rank())
 
 
+# --- seeding
+
+
 # As deterministic as "True", and therefore left as the user has them.
 _HCCL_DETERMINISTIC = ("True", "true", "TRUE", "strict")
 

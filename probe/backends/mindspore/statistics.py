@@ -127,6 +127,9 @@ def fetched(sums: Sequence[Tensor]) -> list[bytes]:
     return found
 
 
+# --- dtypes
+
+
 _ATTRIBUTES = {"bool": "bool_", "int4": "qint4x2"}
 """Dtypes that MindSpore has under another name."""
 
@@ -164,6 +167,9 @@ def plain_name(dtype: Any) -> str:
 def plain_dtype(name: str) -> Any | None:
     """The dtype of a plain name; ``None`` for one that this MindSpore does not have."""
     return _BY_PLAIN.get(name)
+
+
+# --- statistics
 
 
 KEYS = ("Max", "Min", "Mean", "Norm")

@@ -65,6 +65,9 @@ def proxy_of(module: Any) -> Any | None:
     return proxy if target == name else None
 
 
+# --- api list
+
+
 _LIST = os.path.join(os.path.dirname(os.path.abspath(_torch_backend.__file__)), "hooks", "api_list.yaml")
 _RISK_PREFIXES = {prefix: (prefix,) for prefix in ("Functional", "Tensor", "Torch", "Distributed", "NPU")}
 
@@ -117,6 +120,12 @@ def risk_class(base: str) -> str:
     return api_list.risk_class(base, _RISK_PREFIXES)
 
 
+# --- module hooks
+
+
+# --- training hooks
+
+
 _Module = torch_module("nn").Module
 
 # By contract a module's stack begins where the module is called, so that it is the same as an API's on that line.
@@ -157,6 +166,9 @@ MODULES = ModuleKind(
     held=(("_parameters", "parameter"), ("_buffers", "buffer")),
     attach=attach_to_module,
 )
+
+
+# --- scalers
 
 
 def attach_scalers(note: training.Note) -> Handle:

@@ -37,6 +37,9 @@ def random_calls() -> list[RandomCall]:
     return calls + [call for call in mindspore_random_calls.random_calls() if (call.owner, call.name) not in known]
 
 
+# --- seeding
+
+
 def seed_everything(seed: int, deterministic: bool) -> None:
     """Seed every generator; switch deterministic operators on or off.
 

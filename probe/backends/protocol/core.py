@@ -80,6 +80,9 @@ class Tensors(Protocol):
         """Fill in every pending entry, with one transfer from each device."""
 
 
+# --- hooks
+
+
 class ModuleHandles(NamedTuple):
     """The hooks on modules. Gradients may arrive when the forward is no longer hooked."""
 
@@ -189,6 +192,9 @@ class Hooks(Protocol):
         """Forget what was kept for the gradients of the step that is over."""
 
     def is_module(self, value: Any) -> bool: ...
+
+
+# --- randomness
 
 
 class Randomness(Protocol):

@@ -138,6 +138,9 @@ class Compilation(Protocol):
         """A copy of the module with its parameters in another dtype."""
 
 
+# --- scripts
+
+
 class ScriptParts(NamedTuple):
     """The parts of a stand-alone script of one call; texts are Python."""
 
@@ -201,6 +204,9 @@ class ScriptWords(Protocol):
 
     def script(self, parts: ScriptParts) -> str:
         """The script: it runs the call on a device and exactly, and prints the worst element of each result."""
+
+
+# --- execution
 
 
 class UnknownValue(Exception):

@@ -89,6 +89,9 @@ class Training(Protocol):
         """
 
 
+# --- settings
+
+
 class DescribedModule(NamedTuple):
     """A module that was described."""
 
@@ -165,6 +168,9 @@ class Settings(Protocol):
 
     def seeding_calls(self) -> Sequence[RandomCall]:
         """The functions of the framework that set a seed."""
+
+
+# --- replaying
 
 
 class ReplayError(Exception):

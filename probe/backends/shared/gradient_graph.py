@@ -110,6 +110,9 @@ class GradientGraph(Protocol):
         """Call `function(*args)` unobserved, and report a failure instead of raising it."""
 
 
+# --- edges
+
+
 End: TypeAlias = tuple[Optional[int], Any]
 """The begin of a call's backward: the index of the output, ``None`` for a tensor that was written and not returned, and
 its gradient edge."""
@@ -201,6 +204,9 @@ def crossings_by_node(crossings: list[Crossing]) -> dict[Any, list[NodeCrossing]
     return nodes
 
 
+# --- node hooks
+
+
 class HookedCalls(list[Any]):
     """The calls that one hook serves: tuples, each with the watch of a call first and then what to do for it."""
 
@@ -284,6 +290,9 @@ class PostHook(NodeHook):
 
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         self.owner.guarded(self, self.owner.after_node, self, grad_input)
+
+
+# --- watches
 
 
 class ModuleWatch:

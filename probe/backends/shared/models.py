@@ -151,6 +151,9 @@ def _warn_of_names_used_before(before: dict[int, _Given], found: dict[int, tuple
             return
 
 
+# --- copies
+
+
 class NotCopied:
     """A value that copies of an `OrderedDict` are made without; so is a method of it.
 

@@ -282,6 +282,9 @@ def start_recording(output_path: str, calls: Iterable[RandomCall], rank: Callabl
 # and are not made on the way: MindSpore's compiler reads the source of what it finds in the place of the original.
 
 
+# --- no dropout
+
+
 def _plain(input: Any, p: float = 0.5, training: bool = True) -> Any:
     return input
 
@@ -347,6 +350,9 @@ class _ExchangedCode:
     def remove(self) -> None:
         if self._function.__code__ is self._code:
             self._function.__code__ = self._before
+
+
+# --- repeat draws
 
 
 class DrawSource(NamedTuple):

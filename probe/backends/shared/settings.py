@@ -91,6 +91,9 @@ def around_scaled(scaled: AroundScaled) -> Record:
     return step
 
 
+# --- plain
+
+
 _MODULE_OPTIONS = (
     "p", "eps", "epsilon", "momentum", "inplace", "approximate", "negative_slope", "padding_idx", "keep_prob",
     "attention_dropout", "attn_dropout", "dropout", "is_causal", "scaling", "norm_eps", "variance_epsilon",
@@ -157,6 +160,9 @@ def torch_groups(optimizer: Any, number_of: Callable[[Any], Any]) -> list[dict[s
         }
         for group in groups
     ]
+
+
+# --- modules
 
 
 _INSTALLED = ("site-packages", "dist-packages")

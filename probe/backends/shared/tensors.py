@@ -50,6 +50,9 @@ def xor(data: Bytes) -> str:
     return f"0x{value:016x}"
 
 
+# --- nonfinite
+
+
 COUNT, LARGEST, SMALLEST = "Nonfinite", "Finite Max", "Finite Min"
 
 
@@ -90,6 +93,9 @@ def only_finite(describe: Callable[[Any], Entry | None]) -> Callable[[Any], Entr
     return describe_finite
 
 
+# --- npy file
+
+
 def npy_file(array: np.ndarray[Any, Any]) -> TensorFile:
     """The file of a C-contiguous array of numbers or texts; it shares the memory of `array`.
 
@@ -110,6 +116,9 @@ def _head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
+# --- reduction
+
+
 Reduced: TypeAlias = tuple[float, float, float, float, Optional[bytes]]
 reduce: Callable[[int, tuple[int, ...], tuple[int, ...], int, bool, bool], Reduced] | None
 """Greatest, least, mean, norm, and the packed sketch or ``None``; the first two of integers are integers."""
@@ -122,6 +131,9 @@ except ImportError:
     reduce, KINDS = None, {}
 else:
     reduce, KINDS = _reduction.reduce, _reduction.KINDS
+
+
+# --- rounding
 
 
 def rounded_to_odd(values: NDArray[Any]) -> NDArray[Any]:

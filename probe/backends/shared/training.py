@@ -139,6 +139,9 @@ class OptimizerSteps:
         self._watched.clear()
 
 
+# --- scalers
+
+
 Note = Callable[[ScaledUpdate], None]
 
 

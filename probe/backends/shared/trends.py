@@ -77,6 +77,9 @@ def of_number(op: str, value: float) -> float:
     return int(math.isinf(value)) if op == "infs" else NAN if op == "kurtosis" else 0.0
 
 
+# --- signs
+
+
 OPS = ("max", "min", "norm")
 """The statistics of a signature, the last of its values."""
 

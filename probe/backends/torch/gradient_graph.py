@@ -72,6 +72,10 @@ for _hook in (PreHook, PostHook):
     # A compiled program that calls `backward` itself would compile them, anew for each.
     skipped(_hook.__call__)
 
+
+# --- graph
+
+
 _Tensor = torch.Tensor
 _next_sequence_number = internals.next_sequence_number
 _current_node = internals.current_node

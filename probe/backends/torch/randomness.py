@@ -116,6 +116,9 @@ def _is_capturing(module: Any) -> bool:
     return asked is not None and bool(asked())
 
 
+# --- seeding
+
+
 # Name: (value to set, further values that are as deterministic and therefore left as the user has them).
 _DETERMINISTIC_ENVIRONMENT: dict[str, tuple[str, tuple[str, ...]]] = {
     # cuBLAS: a fixed workspace, without which matrix products on several streams may add in another order.

@@ -151,6 +151,9 @@ def _refill(container: Any, content: Any) -> None:
         container.update(content)
 
 
+# --- copies
+
+
 @dataclass(frozen=True)
 class KeptTensor:
     """A tensor's values on the host, and what else it was."""
@@ -214,6 +217,9 @@ def _mapped(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
         items = [_mapped(item, kind, function) for item in value]
         return type(value)._make(items) if hasattr(value, "_make") else tuple(items)
     return value
+
+
+# --- communication
 
 
 _SHARDED = ("torch.distributed.fsdp", "deepspeed", "fairscale", "megatron")

@@ -66,6 +66,9 @@ def _packed(tensor: torch.Tensor) -> bytes:
     return packed
 
 
+# --- measuring
+
+
 _NAN = math.nan
 _KEYS = {"min": "Min", "max": "Max", "mean": "Mean", "norm": "Norm"}
 _NO_KINDS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -325,6 +328,9 @@ def _op(op: str, tensor: torch.Tensor, eps: float) -> torch.Tensor:
         square = own.square(centred)
         result = functions.div(functions.mean(own.square(square)), own.square(functions.mean(square)))
     return result
+
+
+# --- matrices
 
 
 _SMALL = 256

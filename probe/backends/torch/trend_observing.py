@@ -132,6 +132,9 @@ class _Swap:
         self.remove: Callable[[], None] = swap.restore
 
 
+# --- optimizers
+
+
 def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs) -> Handle:
     """See `probe.backends.protocol.Trends.attach_optimizer`."""
     optimizer = innermost(optimizer)
@@ -265,6 +268,9 @@ def _same(one: tuple[torch.nn.Module, str], other: tuple[torch.nn.Module, str]) 
 def _current(weak: weakref.ref[torch.nn.Module], name: str) -> Callable[[], Any]:
     """The parameter that a module has under `name` whenever it is called; ``None`` of a module that is deleted."""
     return lambda: None if (module := weak()) is None else module._parameters.get(name)
+
+
+# --- communication
 
 
 _NAMES = (

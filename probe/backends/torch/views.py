@@ -75,6 +75,9 @@ def _addresses(layout: StridedLayout) -> Any:
     return np.asarray(_NoMemory(layout))
 
 
+# --- views
+
+
 WRITTEN = "CopySlices"
 """The end of the name of the node of a write through a view."""
 _next_sequence_number = internals.next_sequence_number
@@ -206,6 +209,9 @@ class Part:
         return cast(torch.Tensor, own.neg(part)) if negative else part
 
 
+# --- tensor edges
+
+
 _get_gradient_edge = of_torch(torch.autograd.graph.get_gradient_edge)
 
 
@@ -238,6 +244,9 @@ def part_of_whole(view: torch.Tensor) -> tuple[Any, int, Part]:
     """The gradient edge of the tensor that a view is of, with the view's part of it."""
     node, slot = gradient_edge(whole_of(view))
     return node, slot, Part.of(view)
+
+
+# --- written region
 
 
 class _CutOut(Exception):
@@ -274,6 +283,9 @@ def written_region(write: Any, whole: StridedLayout) -> StridedLayout | None:
     except RuntimeError:  # torch's about a graph that has been given back, which the backward will raise as well
         return None
     return None
+
+
+# --- call inputs
 
 
 _Tensor = torch.Tensor

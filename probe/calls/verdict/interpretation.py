@@ -234,6 +234,9 @@ _DETECTORS: tuple[Callable[[_Failure], str | None], ...] = (
 )  # fmt: skip
 
 
+# --- fits
+
+
 LOWER = ("tfloat32", "float16", "bfloat16")
 """The finest first."""
 _CLEARLY_WORSE = 8.0

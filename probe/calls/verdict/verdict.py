@@ -70,6 +70,9 @@ def _repeats(places: Array, dim: int) -> bool:
     return bool((np.diff(np.sort(places, dim), axis=dim) == 0).any())
 
 
+# --- verdict
+
+
 PART = 1 << 14
 """Elements that are judged at a time: what is made on the way stays in the cache. Measured: 7 ns an element."""
 MOST_SUSPECT = 10.0

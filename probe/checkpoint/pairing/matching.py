@@ -92,6 +92,9 @@ def _split(side: Side, key: str, other: Side | None, readings: list[Reading], wh
     return Split(Side(side.name, key, side.tensor, f"{which} of {side.name}"), other, readings, group)
 
 
+# --- matching
+
+
 _ROTATED = ("attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias")
 """Parameters whose rows are rotated in pairs, which are neighbours for some and halves of a head for others."""
 

@@ -81,6 +81,9 @@ class Pair:
         return (self.reading.tensor, other) if self.of_first else (one, self.reading.tensor)
 
 
+# --- sampling
+
+
 _ROWS = 24
 """Rows of a sample; see `_COLUMNS`, which stands with it."""
 _COLUMNS = 64

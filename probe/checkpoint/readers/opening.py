@@ -85,6 +85,9 @@ def read_npz(path: str, into: Checkpoint) -> None:
         raise DumpFormatError(f"{path}: not an archive of numpy: {error}; copy or save it again.") from None
 
 
+# --- safetensors
+
+
 def read_safetensors(path: str, into: Checkpoint) -> None:
     """Add the tensors of a file.
 
@@ -100,6 +103,9 @@ def read_safetensors(path: str, into: Checkpoint) -> None:
                 f"{path}: {name} is in another file of the checkpoint, too; remove the file that does not belong to it."
             )
         into.weights[name] = Stored(file, offset, dtype, shape)
+
+
+# --- opening
 
 
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz")

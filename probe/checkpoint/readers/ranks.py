@@ -167,6 +167,9 @@ def _add_stage(stage: dict[str, Tensor], before: dict[str, int], into: Checkpoin
         before[path] = before.get(path, 0) + count
 
 
+# --- split files
+
+
 _RANK = re.compile(r"(?:^|[_.-])rank[_-]?(\d+)|^consolidated\.(\d+)\.")
 
 

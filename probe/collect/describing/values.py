@@ -212,6 +212,9 @@ def _norm(array: np.ndarray[Any, Any]) -> float:
     return math.sqrt(squares)
 
 
+# --- suspects
+
+
 class Suspects:
     """The entries of one step of which something is not finite."""
 

@@ -63,6 +63,9 @@ class CallPair:
         self.record, self.golden_record, self.rows, self.how = record, golden_record, rows, how
 
 
+# --- calls
+
+
 class KeyedCall(NamedTuple):
     """A record with its items and the name it is matched by."""
 
@@ -156,6 +159,9 @@ def keys(records: Iterable[Record]) -> list[str]:
             key = spell(parsed.base, number, BACKWARD)
         found.append(key)
     return found
+
+
+# --- side
 
 
 OF_PARAMETERS = ("parameter:", "gradient:")

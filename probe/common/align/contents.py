@@ -203,6 +203,9 @@ def _roundoff(items: Sequence[Item]) -> float:
     return max((unit_roundoff(dtype) for dtype, number in types.items() if number >= many), default=0.0)
 
 
+# --- call order
+
+
 Key = Optional[Hashable]
 """An element; ``None`` corresponds to nothing."""
 Pairs = list[tuple[int, int]]

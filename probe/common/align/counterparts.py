@@ -63,6 +63,9 @@ def are_near(call: KeyedCall, other: KeyedCall) -> bool:
     )
 
 
+# --- one sided
+
+
 LEVEL, END, FRAMEWORK, RECOMPUTED = "level", "end", "framework", "recomputed"
 """The level of the other side does not record the call; the other side ended before; the other framework has no such
 calls; the call computes again what a paired call has."""
@@ -150,6 +153,9 @@ def recomputed(calls: Iterable[KeyedCall], paired: set[str]) -> set[str]:
         elif key in earlier:
             found.add(call.record.name)
     return found
+
+
+# --- counterparts
 
 
 _ENOUGH = 0.8

@@ -137,6 +137,9 @@ def _first_values(dump: Dump) -> tuple[str, ...]:
     return tuple(found)
 
 
+# --- dump pairs
+
+
 T = TypeVar("T")
 _THE_PATH_ITSELF = ""
 """The name of a step whose folder was given."""

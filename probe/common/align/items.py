@@ -176,6 +176,9 @@ def _equally_many(
             yield suffix, at[key].pop(0)
 
 
+# --- by name
+
+
 def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMapping | None = None) -> list[Row]:
     """Every item of the target in its order, then every item that only the golden side has in its order.
 

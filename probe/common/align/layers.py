@@ -174,6 +174,9 @@ def _from_zero(path: Path, blocks: dict[Path, dict[str, str]]) -> Path:
     )
 
 
+# --- layer pairs
+
+
 Partners = dict[str, str]
 """Paths of layers of the target and of the golden side."""
 
@@ -326,6 +329,9 @@ def _place(layer: Layer) -> Hashable:
     kind = layer.kind if layer.result is None or layer.kind.startswith(("dropout", "identity")) else ""
     size = max((extent(item.shape).elements for item in layer.parameters), default=0)
     return kind, size, None if layer.result is None else extent(layer.result.shape).elements
+
+
+# --- moved layers
 
 
 _Score = tuple[int, int, int]

@@ -71,6 +71,9 @@ def _warn(path: str, unused: list[str], number: int, expected: str) -> None:
         log.warning(text, once=f"{path}: not {expected}")
 
 
+# --- options
+
+
 BUILT_IN = ""
 """Stands for a mapping file: only what is known without one."""
 
@@ -112,6 +115,9 @@ class MatchOptions:
     def maps_items(self) -> bool:
         """True if items are matched by their whole names."""
         return not (self.data_mapping is None and self.layer_mapping is None)
+
+
+# --- mapping
 
 
 Dumps = tuple[Dump, Dump]

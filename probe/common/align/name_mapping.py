@@ -101,6 +101,9 @@ def as_torch(given: Mapping[str, Any], class_name: str = "") -> dict[str, Any]:
     return found
 
 
+# --- mapping files
+
+
 # Texts that YAML reads without quotes; N/A is one.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./]*\Z")
 _NO_TEXTS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
@@ -214,6 +217,9 @@ def scalar(text: str) -> str:
     """`text` as a YAML scalar that is read as the same text."""
     # A JSON text is one of YAML too.
     return text if _PLAIN.match(text) and text.lower() not in _NO_TEXTS else json.dumps(text)
+
+
+# --- name mapping
 
 
 # mindspore.mint mirrors torch name by name.

@@ -198,6 +198,9 @@ def guessed(name: str) -> CollectiveFunction | None:
     return CollectiveFunction(kind, is_known=False)
 
 
+# --- calls
+
+
 MINT = "MintDistributed."
 _COMM_FUNC = "communication.comm_func."
 _PREFIXES = ("Distributed.", MINT, _COMM_FUNC)
@@ -380,6 +383,9 @@ def _key_of(call: CollectiveCall, name: str) -> str | None:
         return name
     position = call.function.positions.get(name)
     return position if position in passed else None
+
+
+# --- flow
 
 
 @dataclass(frozen=True)

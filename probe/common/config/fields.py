@@ -381,6 +381,9 @@ def _record_name(name: object, location: Location) -> str:
     return name
 
 
+# --- keys
+
+
 T = TypeVar("T")
 
 

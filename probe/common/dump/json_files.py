@@ -134,6 +134,9 @@ def _writable(value: Any) -> Any:
     return value if value is None or kind in (bool, int, float, str) else str(value)
 
 
+# --- json files
+
+
 _AT_ONCE = 32
 """Records that are encoded together, which takes half the time of one by one."""
 _Record = tuple[str, Any, bool]
@@ -275,6 +278,9 @@ class _SourceLines(dict[Frame, str]):
                 text = _source_lines[frame] = quote(line)
         self[frame] = text
         return text
+
+
+# --- recovery
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,9 @@ def _escaped(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
 
 
+# --- levels
+
+
 Levels = tuple[Optional[str], Optional[str]]
 """The levels of target and golden side; ``None`` in files that do not say."""
 

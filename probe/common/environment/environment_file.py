@@ -109,6 +109,9 @@ def product_roundoff(environments: Iterable[Environment | None]) -> float:
     return max(found)
 
 
+# --- modules
+
+
 MOST_BYTES = 1 << 20
 """Size as JSON of all entries of one set of models. What is beyond it is left out.
 

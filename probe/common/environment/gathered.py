@@ -229,6 +229,9 @@ def _looks_drawn(run: str) -> bool:
     return any(digits) and not all(digits) and switches >= _FEW_SWITCHES
 
 
+# --- gathered
+
+
 _NOT_AN_INTEGER = 0x80000000
 """The first number in the state of a Mersenne twister that was not seeded with one integer, as the algorithm has it."""
 _FRESH = 624
@@ -372,6 +375,9 @@ def _written_name(folder: str, otherwise: str) -> str:
 
 _HEAD = 500
 """Characters of a file of metadata, which begins with version and name."""
+
+
+# --- command
 
 
 PROGRAM = "program"

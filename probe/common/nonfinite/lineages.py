@@ -99,6 +99,9 @@ def _with_weight(record: BadRecord, weight: str) -> BadRecord:
     return record._replace(flags=(record.flags & ~INPUT) | PARAMETER, input=weight, mask="")
 
 
+# --- lineages
+
+
 _MOVES = (Trait.HANDS_ON, Trait.LEAVES_OUT)
 Owner = TypeVar("Owner")
 MakerOf = Callable[[Item], "str | None"]

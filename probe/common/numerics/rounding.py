@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from probe.common.numerics.formats import FORMATS, TABLE, Format, Kind, format_of
 
+# --- rounding
+
+
 Array = NDArray[Any]
 _NATIVE: dict[str, type[np.floating[Any]]] = {
     line.name: getattr(np, line.name) for line in TABLE if line.kind is Kind.FLOAT and hasattr(np, line.name)

@@ -61,6 +61,9 @@ def differences(one: NDArray[Any], other: NDArray[Any], of: Format | None) -> Su
     return Sums(*_compiled(one.ctypes.data, other.ctypes.data, one.size, smallest, unit))
 
 
+# --- values
+
+
 Cell = Union[float, str]
 Array = NDArray[Any]
 

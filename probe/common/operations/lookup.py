@@ -98,6 +98,9 @@ def _spellings(name: str) -> Iterator[str]:
         yield plain[1:]
 
 
+# --- signatures
+
+
 OF_MEMORY = frozenset(("inplace", "non_blocking", "copy", "memory_format", "pin_memory"))
 """Arguments that say where a result is put and not what it is."""
 OF_DIMENSIONS = frozenset(("dim", "dim0", "dim1", "start_dim", "end_dim"))

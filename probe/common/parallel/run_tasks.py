@@ -167,6 +167,9 @@ def _leave(number: int, frame: Any) -> None:
     sys.exit(128 + number)
 
 
+# --- run tasks
+
+
 def run(
     where: Where, work: Callable[[Task], Result], tasks: Sequence[Task], watch: ProgressCallback | None = None
 ) -> Outcomes[Result]:

@@ -52,6 +52,9 @@ def unharmed(cell: str) -> str:
     return cell[1:] if cell[:1] == "'" and harmless(cell[1:]) == cell else cell
 
 
+# --- csv lines
+
+
 Cell = Union[int, float, str, None]
 
 

@@ -98,6 +98,9 @@ def _sums_rows(name: str) -> bool:
     return known.has(Trait.ROUNDS_GRADIENTS_EARLY) and known.rounding != DOT_PRODUCT
 
 
+# --- bounds
+
+
 class Given(NamedTuple):
     """The values that a call computes its results from."""
 
@@ -211,6 +214,9 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
 
 def _may_be_product(of: Given) -> bool:
     return of.function in ("", GRADIENT) or bool(of.terms.operands[1] > 1)
+
+
+# --- likeness
 
 
 FEWEST = 3

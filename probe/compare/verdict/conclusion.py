@@ -85,6 +85,9 @@ def _graphs(both: Calls, tables: tuple[Any, Any]) -> tuple[Graph, Graph]:
     return target, Graph(theirs, other, target if is_twin else None)
 
 
+# --- conclusion
+
+
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
 """The result of a judgement: nothing differs; what differs is explained; an argument, a dtype or a shape differs; a
 value differs by more than is explained."""

@@ -149,6 +149,9 @@ class Effects:
                         yield found
 
 
+# --- nearby
+
+
 class Nearby:
     """Finds how near the nearest tensor of the golden run is.
 
@@ -195,6 +198,9 @@ class Nearby:
                     names.setdefault(extent(item.shape).elements, []).append(item.name)
         tables = self._runs.tables
         return {} if tables is None else {size: tables[1].sums(of).astype(np.float64) for size, of in names.items()}
+
+
+# --- random numbers
 
 
 def draws(runs: TwoRuns, call: Call) -> bool:

@@ -101,6 +101,9 @@ class Walked:
     """The first data of which one run takes a part; of calls, no value but a parameter is judged then."""
 
 
+# --- kinds
+
+
 _KEPT = frozenset(("running_mean", "running_var", "num_batches_tracked"))
 
 
@@ -202,6 +205,9 @@ def _on_one_side(call: Call, row: Row, name: str, side: int) -> Sentence:
         text = f"{name} is {THERE} in the {where} only"
         return Sentence(text, f"{module} has no {parameter} in the {lacks}")
     return on_one_side(name, THERE, where)
+
+
+# --- words
 
 
 NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"

@@ -247,6 +247,9 @@ def _one_of_all(values: Sequence[float | None]) -> float | None:
     return middle if alike >= 0.8 * len(values) else None
 
 
+# --- between
+
+
 _PARAMETER = "parameter:"
 _NORMALISED = 4.0
 """An optimizer that normalises gradients moves an element by its sign. With a relative error e of Gaussian gradients a

@@ -185,6 +185,9 @@ _STARTS = (
 )  # fmt: skip
 
 
+# --- two runs
+
+
 Attributes = Mapping[str, Mapping[str, Any]]
 _PRIMITIVE = "Primitive."
 

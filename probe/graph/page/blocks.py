@@ -208,6 +208,9 @@ def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
         }
 
 
+# --- arguments
+
+
 def arguments_of(columns: Columns) -> dict[str, list[str]]:
     """The names of the positional arguments of each function that the target calls, as far as they are known.
 

@@ -21,6 +21,9 @@ from probe.graph.page.prefixes import Code, code_of
 from probe.graph.page.tensors import StackTable, TensorColumns, Texts, tensors_of
 from probe.graph.pairing import FOLLOWS, SUSPECT
 
+# --- order
+
+
 Integers = NDArray[np.int64]
 
 

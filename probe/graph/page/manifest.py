@@ -76,6 +76,9 @@ def _item(call: Unexplained) -> str:
     return call.item[len(record) + 1 :] if record else call.item
 
 
+# --- manifest
+
+
 FORMAT = 1
 """The form of the data; a page refuses one that it does not know."""
 

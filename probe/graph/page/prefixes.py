@@ -105,6 +105,9 @@ def _common_folder(frames: Sequence[str]) -> str:
         return ""  # on several drives
 
 
+# --- code
+
+
 Around = tuple[int, list[str]]
 """The number of the first line, and the lines."""
 

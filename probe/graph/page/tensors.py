@@ -141,6 +141,9 @@ def rounded(values: Floats, digits: int = 3) -> list[Any]:
     return as_json
 
 
+# --- texts
+
+
 class Texts:
     """A list of texts, each once, in the order of their first use."""
 
@@ -163,6 +166,9 @@ class Texts:
     def texts(self) -> list[str]:
         """All of them."""
         return list(self._indexes)
+
+
+# --- tensors
 
 
 Integers = NDArray[np.int64]
@@ -239,6 +245,9 @@ def _is_narrow(dtype: Any) -> bool:
 def _text(value: Any) -> str | None:
     """A plain value as a user would write it; ``None`` of a tensor."""
     return None if value is None else value if type(value) is str else repr(value)
+
+
+# --- stacks
 
 
 class StackTable:

@@ -136,6 +136,9 @@ def _log(found: Sequence[Finding]) -> None:
         )
 
 
+# --- learned
+
+
 MIN_HISTORY = 5
 """Steps of history before a row is judged; a guess."""
 

@@ -123,6 +123,9 @@ def _loads(families: Mapping[str, FamilyRows]) -> dict[str, _Work]:
     return found
 
 
+# --- health
+
+
 DEAD_SHARE = 0.999
 """Share of zeros in an output. A guess: a ReLU is zero in half of its outputs, a sparse one in up to 99 %."""
 DEAD_STEPS, DEAD_GRADIENT_STEPS = 3, 16

@@ -124,6 +124,9 @@ def _drift(block: Block, track: Track, logs: Floats, sizes: Floats, op: str, lea
     return found
 
 
+# --- falls
+
+
 FALL = "gradient_fall"
 FALL_DECADES, FALL_STEPS = 3.0, 3
 """Decades below the smallest value of the window, in all parameters, and steps in a row. Measured over the healthy

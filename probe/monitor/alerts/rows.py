@@ -142,6 +142,9 @@ class Judge(Protocol):
         """
 
 
+# --- families
+
+
 class Kind(Enum):
     """The kind of tensor that rows describe; thresholds depend on it."""
 

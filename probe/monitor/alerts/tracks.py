@@ -187,6 +187,9 @@ def log_size(sizes: Floats, floor: Floats | float) -> Floats:
     return found
 
 
+# --- block
+
+
 _FLOOR_STEPS = 16
 """Steps after which the floors of rows are found again; the typical size of a family changes slowly."""
 

@@ -87,6 +87,9 @@ def thinned(steps: Sequence[int], most: int) -> list[int]:
     return found
 
 
+# --- data
+
+
 FORMAT = 1
 """The version of the data of the page: a part of the format."""
 MOST_CELLS = 5_000_000
@@ -260,6 +263,9 @@ class _Table:
             if op in columns.statistics:
                 found[at_rank, at_rows, at_steps] = columns.statistics[op]
         return found
+
+
+# --- page
 
 
 VIEWER = os.path.join(os.path.dirname(trend.__file__), "viewer")

@@ -365,6 +365,9 @@ def _chain(graph: Graph, node: int) -> str:
     return json_text([graph.names[each] for each in (node, *graph.above(node))][::-1])
 
 
+# --- database writer
+
+
 class DatabaseWriter:
     """Puts comparisons in the file of msProbe's plug-in; of several runs each gets a folder of its own."""
 

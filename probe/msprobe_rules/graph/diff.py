@@ -32,6 +32,9 @@ STATUSES = ("no status", "pass", "unmatched", "warning", "error")
 """Their names."""
 
 
+# --- matching
+
+
 def msprobe_pairs(target: Graph, golden: Graph, fuzzy: bool = False) -> array[int]:
     """The golden run's node of each node of the target; -1 without one.
 
@@ -65,6 +68,9 @@ def _key(graph: Graph, node: int, fuzzy: bool) -> str:
     name = graph.names[node]
     parsed = parse(name) if fuzzy and graph.kinds[node] == API else None
     return name if parsed is None else f"{parsed.base} {parsed.direction}"
+
+
+# --- judged rows
 
 
 NORM = 7
@@ -118,6 +124,9 @@ def _twin(row: Row, mode: Mode, is_collective: bool) -> Row:
         metrics = (*metrics[:NORM], "N/A")
     # Without its name no call is left out.
     return Row("", target, golden, row.golden_record, metrics)
+
+
+# --- overflow levels
 
 
 _GROWTH = 100
@@ -176,6 +185,9 @@ def _grows(inputs: Iterable[Item], outputs: Iterable[Item]) -> bool:
 def _norm(item: Item) -> float:
     norm = item.norm
     return float(norm) if type(norm) in (float, int) and norm == norm else 0.0
+
+
+# --- diff
 
 
 _STATUS_OF = {ROW_ERROR: ERROR, ROW_WARNING: WARNING}

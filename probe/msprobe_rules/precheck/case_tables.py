@@ -48,6 +48,9 @@ V26_2 = Method("msprobe", False, SKIP, v26_2.classify_output, v26_2.worst_of, v2
 """The judgement of msProbe 26.2, which does not judge a call that it cannot run."""
 
 
+# --- case tables
+
+
 class DropInTables:
     """The tables of one run, which have headings at once, because scripts look for their names, and rows at the end.
 
@@ -121,6 +124,9 @@ def _details_row(fields: Mapping[str, Any]) -> DetailsRow:
     return DetailsRow(**{**fields, "shape": None if shape is None else tuple(shape)})
 
 
+# --- cases
+
+
 @dataclass(frozen=True)
 class MsprobeCases:
     """The rules of msProbe as `probe.precheck.case_results.CaseRules`.
@@ -179,6 +185,9 @@ def _by_argument(arguments: RecordedArguments, results: Results) -> list[Any]:
     gradients = {output.path: output for output in results.gradients}
     found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
     return [None if each is None else _value(each) for each in found]
+
+
+# --- two devices
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ V26_2: Mapping[str, Constants] = MappingProxyType(
 """The numbers of 26.2.0 by plain name of the dtype; other dtypes have none."""
 
 
+# --- class metrics
+
+
 Array = NDArray[Any]
 Metrics = dict[str, Number]
 
@@ -309,6 +312,9 @@ def _larger(found: float, other: float) -> float:
     return float(other) if other > found or other != other else found
 
 
+# --- outputs
+
+
 @dataclass(frozen=True)
 class Tensor:
     """The values of a tensor, and the plain name of its dtype; bfloat16 is held in float32."""
@@ -331,6 +337,9 @@ def plain_row(result: Any, reference: Any, name: str) -> DetailsRow:
 def is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
     """True if a value is a list or a tuple."""
     return isinstance(value, (list, tuple))
+
+
+# --- ratio limits
 
 
 BINARY, ABSOLUTE_THRESHOLD, ULP, BENCHMARK = "binary", "absolute_threshold", "ulp", "benchmark"

@@ -207,6 +207,9 @@ def _every_digit(number: Number | None) -> Cell:
     return None if number is None else repr(float(number))
 
 
+# --- results
+
+
 _CASE, _FORWARD, _BACKWARD, _CASE_MESSAGE = "API Name", "Forward Test Success", "Backward Test Success", "Message"
 # The two commands of msProbe, and its two frameworks, write the first heading in two ways; both are read.
 RESULT_HEADINGS = (

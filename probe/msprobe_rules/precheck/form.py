@@ -50,6 +50,9 @@ def table_paths(folder: str, time: str) -> tuple[str, str]:
     return os.path.join(folder, result), os.path.join(folder, output_gradients)
 
 
+# --- comparisons
+
+
 RATIOS: Mapping[str, str] = {
     "small_value_share": "small_value",
     "rmse": "rmse",

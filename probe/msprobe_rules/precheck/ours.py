@@ -148,6 +148,9 @@ def _without_equal_specials(result: Array, reference: Array) -> tuple[Array, Arr
     return np.where(equal, 0, result), np.where(equal, 0, reference)
 
 
+# --- our two device
+
+
 _NEEDED: Mapping[str, tuple[str, ...]] = {BINARY: ("binary_error_rate",), BENCHMARK: tuple(RATIOS)}
 
 

@@ -231,6 +231,9 @@ def _off_by_one(result: Array, reference: Array) -> bool:
     return bool((np.abs(result.astype(np.int64) - reference.astype(np.int64)) <= 1).all())
 
 
+# --- v26 2 two device
+
+
 _UNSUPPORTED = "This data type does not support benchmark compare."
 _BLANK = "ERROR: Input data is an empty string"
 _DIRECTIONS = ("forward", "backward")

@@ -64,6 +64,9 @@ def level_of(dtype: str, vocabulary: int, entropy: float, layers: int) -> Level:
     return Level(dtype, _MARGIN * unit * spread * roundings * sums, single * largest, 2 * single)
 
 
+# --- differences
+
+
 Array = NDArray[Any]
 SAMPLE = 20_000
 """Tokens from which a median is taken: of this many it is right to two per cent."""

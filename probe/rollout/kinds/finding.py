@@ -60,6 +60,9 @@ class Finding:
     """True for the tokens that are concerned; ``None`` for all."""
 
 
+# --- populations
+
+
 _SMALLEST, _LARGEST = 2e-4, 0.45
 """The share of tokens that may be far off."""
 _ENERGY = 0.8
@@ -100,6 +103,9 @@ def is_beyond_rounding(differences: Differences) -> bool:
     """True if tokens are far off in a number or by a size that no rounding has."""
     far = differences.relative[differences.far]
     return len(far) >= _FEWEST_FAR or bool(len(far) and far.max() > _BEYOND * differences.explained)
+
+
+# --- shifted
 
 
 _RATIO = 1 / 8

@@ -253,6 +253,9 @@ def _wait_for_all(output: Any) -> None:
         wait_for(result)
 
 
+# --- group
+
+
 script: ScriptWords = words
 compilation: Compilation | None = None
 # Data kept for gradients that nobody asks for is freed together with what the program needs.

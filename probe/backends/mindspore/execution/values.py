@@ -49,6 +49,9 @@ def one_thread() -> Iterator[None]:
     yield
 
 
+# --- values
+
+
 def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
     """A new tensor of the shape of `values`, rounded to `dtype`.
 
@@ -104,6 +107,9 @@ def plain_value(entry: Mapping[str, Any], device: str) -> Any:
     if found is None:
         raise UnknownValue(f"MindSpore {ms.__version__} has no such value: {dict(entry)!r}")
     return found
+
+
+# --- functions
 
 
 _PRIMITIVE = "Primitive"

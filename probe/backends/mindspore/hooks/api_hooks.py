@@ -291,6 +291,9 @@ def _primitives(kind: ModuleKind, models: Any) -> Iterator[tuple[Any, str]]:
                     yield value, attribute
 
 
+# --- api list
+
+
 _LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "api_list.yaml")
 
 # Prefix of a family, and the torch families by whose table its functions are classified.

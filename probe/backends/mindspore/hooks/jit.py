@@ -86,6 +86,9 @@ def _warn(executor: Any) -> None:
         )
 
 
+# --- graph mode
+
+
 _PYNATIVE = "mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
 
 

@@ -75,6 +75,9 @@ def _largest(numbers: Sequence[int]) -> list[int]:
     return [int(flag) for flag in flags.asnumpy()]
 
 
+# --- training hooks
+
+
 recording: Callable[[], bool] = executor.requires_grad
 _OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
 

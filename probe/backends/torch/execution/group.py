@@ -235,6 +235,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+# --- copies
+
+
 _ALIGNMENT = 64
 """Bytes. Libraries add in another order where memory begins elsewhere in a line of the cache."""
 _MOST_GAPS = 4
@@ -267,6 +270,9 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
         start = (plain.data_ptr() - room.data_ptr()) % _ALIGNMENT // width
         room[start : start + extent].copy_(memory)
         return torch.as_strided(room, plain.shape, plain.stride(), start)
+
+
+# --- group
 
 
 script: ScriptWords = words

@@ -95,6 +95,9 @@ def moving() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if _inside.moved is None else with_mode(_inside.moved)
 
 
+# --- raised
+
+
 _CASTS = ("_to_copy", "copy_", "to")
 """Operators that are not counted: in float64 there are others of them, and each says what it rounds to."""
 SUMMED_IN = unit_roundoff("float32")

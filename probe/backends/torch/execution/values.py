@@ -166,6 +166,9 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
 }
 
 
+# --- functions
+
+
 _FILE = re.compile("file|path|library|code", re.IGNORECASE)
 """In names of arguments that say what is read, written, loaded or compiled."""
 _ACTING = re.compile("file|load|save|dump|print|compile|custom|hook|record|profil|config", re.IGNORECASE)

@@ -107,6 +107,9 @@ def _first_tensor(value: Any) -> torch.Tensor | None:
     return None
 
 
+# --- api calls
+
+
 all_disabled = internals.function_modes_disabled
 
 

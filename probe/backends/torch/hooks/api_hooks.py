@@ -101,6 +101,9 @@ class CastWatch:
                 self.note(str(dtype).removeprefix("torch."))
 
 
+# --- api list
+
+
 _LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "api_list.yaml")
 _RISK_PREFIXES = {prefix: (prefix,) for prefix in ("Functional", "Tensor", "Torch", "Distributed", "NPU")}
 # Below these prefixes a function has the class of the torch function of the same name.
@@ -166,6 +169,9 @@ def _owned_elsewhere() -> dict[Any, tuple[Any, str]]:
         for attribute, function in vars(module).items()
         if type(function) is BuiltinFunctionType
     }
+
+
+# --- api hooks
 
 
 class ApiHooks:

@@ -146,6 +146,9 @@ def registered_as(number: int | None, register: Callable[[], RemovableHandle]) -
         RemovableHandle.next_id = following
 
 
+# --- torch script
+
+
 Suspended = Callable[[Optional[torch.nn.Module]], "AbstractContextManager[Any]"]
 """Gives what suspends hooks while a module is made into a ScriptModule, or a function (``None``) into another."""
 _FRAMES_BETWEEN = 4

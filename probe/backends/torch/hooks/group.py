@@ -68,6 +68,9 @@ class OptimizerHooks:
         each([functools.partial(remove_all, self._handles), *(swap.restore for swap in self._swaps)])
 
 
+# --- group
+
+
 @dataclass(frozen=True)
 class _Parts:
     """The objects that serve one listener."""

@@ -124,6 +124,9 @@ def _patience(world: Any) -> float:
     return min(found)
 
 
+# --- training hooks
+
+
 def attach_training(listener: TrainingListener) -> Handle:
     """Report to `listener` until the handle is removed."""
 

@@ -76,6 +76,9 @@ def _in_order(tensor: torch.Tensor) -> torch.Tensor:
     return cast(torch.Tensor, own.cpu(own.contiguous(own.resolve_neg(own.resolve_conj(tensor)))))
 
 
+# --- sketches
+
+
 _PERIOD = SHIFTED_ROWS * LANES
 """Elements after which lanes begin again; signs do not."""
 _MOST_SIGNS = _PERIOD << 8
@@ -183,6 +186,9 @@ def fetched(sums: Sequence[torch.Tensor]) -> list[bytes]:
             whole = definition.Sketch(row[:LANES], count, row[LANES + 1 :] if count else None)
             found[i] = whole.packed()
     return found
+
+
+# --- statistics
 
 
 KEYS = ("Max", "Min", "Mean", "Norm")

@@ -115,6 +115,9 @@ def _each_checksum(value: Any) -> Iterator[Any]:
             yield from _each_checksum(item)
 
 
+# --- sink
+
+
 _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""
 

@@ -119,6 +119,9 @@ def size_text(size: int) -> str:
     return f"{value:.3g} {unit}"
 
 
+# --- tensor dedup
+
+
 digest_of: Callable[[Any], bytes] | None = None
 """128 bits that stand for a content, where that is cheaper than to compare it with what is on the disk."""
 
@@ -236,6 +239,9 @@ def _holds(path: str, file: TensorFile) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+# --- tensor writer
 
 
 class TensorCopy(NamedTuple):

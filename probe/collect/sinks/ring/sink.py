@@ -58,6 +58,9 @@ class NormHistory:
         return float("inf") if value > middle else 0.0
 
 
+# --- scaled steps
+
+
 _MOST_UPDATES = 256
 """The largest number of optimizers that one step may have."""
 
@@ -96,6 +99,9 @@ class ScaledSteps:
         self.skipped += 1
         self._in_a_row += 1
         return self._in_a_row < self._most_skips and all(update.scale() >= self._least_scale for update in skipped)
+
+
+# --- sink
 
 
 _NOTHING, _FOUND = 0, 1

@@ -199,6 +199,9 @@ def _holds(values: Iterator[Any] | Collection[Any], bad: Collection[int]) -> boo
     return False
 
 
+# --- step ring
+
+
 class StepRing:
     """Keeps the records of one step.
 

@@ -115,6 +115,9 @@ class CourseTrends:
         return TrendRow(name, chunk, 0, [value], "", "", order=next(self._order))
 
 
+# --- communication
+
+
 _MORE = ("call", "direction", "group", "peer", "bytes", "seconds", "code")
 
 

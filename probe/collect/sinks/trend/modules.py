@@ -337,6 +337,9 @@ def _nothing() -> None:
     return None
 
 
+# --- features
+
+
 _ATTENTION_OPS = ("entropy", "softmax_max")
 _LINEAR_OPS = ("kernel_norm", "sr")
 _ROUTER_OPS = ("entropy", "load", "probability")

@@ -222,6 +222,9 @@ class TrendRecorder:
         return found if found else self.current
 
 
+# --- structure
+
+
 _FIELDS = {"input": "output_grad", "output": "input_grad"}
 """A listener is told of the gradient of an output as ``input`` of the backward."""
 

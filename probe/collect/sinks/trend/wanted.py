@@ -112,6 +112,9 @@ class WantedCommunication(NamedTuple):
     log_only: bool = False
 
 
+# --- watched
+
+
 _Named = list[tuple[str, "weakref.ref[Any]"]]
 
 

@@ -126,6 +126,9 @@ def shape_text(shape: Shape) -> str:
     return str(list(shape))
 
 
+# --- flattening
+
+
 DEEPEST = 400
 """The depth to which values may be nested inside a record."""
 

@@ -216,6 +216,9 @@ _POLARS = {**dict.fromkeys(_WHOLE, "Int64"), **dict.fromkeys(_STATISTICS, "Float
 _PANDAS = {**dict.fromkeys(_WHOLE, "Int64"), **dict.fromkeys(_STATISTICS, "float64"), "requires_grad": "boolean"}
 
 
+# --- conditions
+
+
 Condition = Callable[[Item], bool]
 """Predicate that is true of items that fit."""
 

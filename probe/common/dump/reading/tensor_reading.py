@@ -152,6 +152,9 @@ def _is_type(name: str) -> bool:
     return kind.lower().startswith((*_TYPES, "byte", "char")) and (kind.endswith("Storage") or kind.islower())
 
 
+# --- tensor reading
+
+
 Array = NDArray[Any]
 
 _LARGE = 1 << 20

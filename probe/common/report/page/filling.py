@@ -58,6 +58,9 @@ def without_surrogates(value: Any) -> Any:
     return [without_surrogates(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+# --- filling
+
+
 _SHARED = os.path.dirname(__file__)
 _TEMPLATE = "template.html"
 _PLACE = re.compile(r"\{\{([\w./ ]+)\}\}")
@@ -125,6 +128,9 @@ def viewer_file(viewer: str, name: str) -> str:
             return stream.read()
     except OSError as error:
         raise MsprobeException(f"{path} cannot be read ({error.strerror}); install msprobe again.") from None
+
+
+# --- tables
 
 
 _STYLE = """:root{color-scheme:light dark;--text:#1c2126;--soft:#5d6872;--back:#fff;--panel:#f4f6f8;--line:#d9dfe4;
