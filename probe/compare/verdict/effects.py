@@ -211,19 +211,35 @@ def draws(runs: TwoRuns, call: Call) -> bool:
     return has(name, Trait.MAY_DROP_INSIDE) and _drops_inside(runs, call)
 
 
+_SHARES = ("p", "dropout", "dropout_p")
+"""The names that functions and modules give to the share of elements that they set to zero at random."""
+
+
 def _drops_inside(runs: TwoRuns, call: Call) -> bool:
     """True if a call is told to set a share of what it computes with to zero at random."""
-    shares: list[object] = []
+    return any(_shares(runs, call, 0))
+
+
+def draws_another_share(runs: TwoRuns, call: Call) -> bool:
+    """True if the runs set another share of the elements to zero, so that no seed could make them alike."""
+    one, other = _shares(runs, call, 0), _shares(runs, call, 1)
+    return bool(one and other) and one != other
+
+
+def _shares(runs: TwoRuns, call: Call, side: int) -> list[float]:
+    """The shares of elements that a call of one run, the target or the golden one, sets to zero at random."""
     if call.is_module and call.parsed is not None:
-        settings = runs.settings[0].get(call.parsed.base)
-        shares = [] if settings is None or not settings.training else [settings.values.get("dropout")]
+        settings = runs.settings[side].get(call.parsed.base)
+        values = [] if settings is None or not settings.training else list(map(settings.values.get, _SHARES))
     else:
-        for row in call.inputs:
-            if row.target is not None and row.target.value is not None and "drop" in argument_name(
-                call.name, row.target.name
-            ):  # fmt: skip
-                shares.append(row.target.value)
-    return any(type(share) in (int, float) and share != 0 for share in shares)
+        record = (call.golden_record if side else call.record) or ""
+        items = (row.golden if side else row.target for row in call.inputs)
+        values = [
+            item.value
+            for item in items
+            if item is not None and argument_name(record, item.name.removeprefix(f"{record}.")) in _SHARES
+        ]
+    return [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
 def draws_on_one_side(call: Call) -> bool:

@@ -24,7 +24,7 @@ from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
-from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_on_one_side
+from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.optimizer import Between
@@ -500,7 +500,8 @@ class Walk:
                 Excused(call, value.row, distance(value.row), value.judged.given, limit.distance)
             )  # fmt: skip
         is_drawn = worst is not None and worst.kind is not Kind.INPUT and draws(self._runs, call)
-        if worst is not None and is_drawn and not draws_on_one_side(call):
+        is_chosen = is_drawn and (draws_on_one_side(call) or draws_another_share(self._runs, call))
+        if worst is not None and is_drawn and not is_chosen:
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None
         return worst
