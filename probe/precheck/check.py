@@ -12,12 +12,20 @@ from typing import Any, Optional
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue, execution_of
-from probe.calls import prepared as memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case, unloaded
 from probe.calls.evaluation import Output, Results, raise_unless_refusal
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
-from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
+from probe.calls.prepared import (
+    RECORDED,
+    half_of_mixed,
+    most_elements,
+    needed,
+    needed_in_parts,
+    prepare,
+    reason,
+    why_too_much,
+)
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, SUSPECT
 from probe.common import files, log
@@ -64,7 +72,7 @@ class JudgedCase:
 def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptions) -> CaseResult:
     """Check one case. If it cannot be run, the result says why."""
     try:
-        if memory.most_elements(case) >= in_parts.LARGE:
+        if most_elements(case) >= in_parts.LARGE:
             found = _large(adapter, dump, case, options)
             if found is not None:
                 return found
@@ -95,7 +103,7 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
     outline = prepare(execution_of(adapter), dump, case, options.seed, load=unloaded)
     with_rules = options.rules is not None
     if in_parts.is_possible(outline, options.device):
-        _check_memory(memory.needed_in_parts(outline, with_rules), options)
+        _check_memory(needed_in_parts(outline, with_rules), options)
         try:
             found = in_parts.judge_in_parts(
                 execution_of(adapter), dump, outline, options.seed, options.device, keep_whole=with_rules
@@ -106,13 +114,13 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
             raise_unless_refusal(error)
             # It is raised as a whole again, and what it means is said there.
             log.info(f"{case.name} cannot be judged in parts: {reason(error)}")
-    _check_memory(memory.needed(outline), options)
+    _check_memory(needed(outline), options)
     return None
 
 
 def _check_memory(need: float, options: CheckOptions) -> None:
     if need > options.max_memory:
-        raise NotRun(memory.why_too_much(need, options.max_memory))
+        raise NotRun(why_too_much(need, options.max_memory))
 
 
 def judge(adapter: FrameworkAdapter, evaluated: EvaluatedCase, device: str) -> JudgedCase:

@@ -14,12 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
-from probe.calls import prepared as memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case, case_of, check_dump, unloaded
 from probe.calls.evaluation import Output, Results
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
-from probe.calls.prepared import RECORDED, PreparedCall, prepare, reason, recorded_results, run_as_recorded
+from probe.calls.prepared import (
+    RECORDED,
+    PreparedCall,
+    needed,
+    prepare,
+    reason,
+    recorded_results,
+    run_as_recorded,
+    why_too_much,
+)
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, NONFINITE, SUSPECT, KernelVerdict, worst_of
 from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, nearest, parse
@@ -253,9 +261,9 @@ def check_memory(execution: Execution, dump: Dump, selected: SelectedCall, max_m
         Unreadable: it needs more than `max_memory`, or cannot be run from what the dump has.
     """
     outline = prepare(execution, dump, selected.case, 0, load=unloaded)
-    need = times * memory.needed(outline.forward_alone() if selected.direction == FORWARD else outline)
+    need = times * needed(outline.forward_alone() if selected.direction == FORWARD else outline)
     if need > max_memory:
-        raise Unreadable(memory.why_too_much(need, max_memory))
+        raise Unreadable(why_too_much(need, max_memory))
 
 
 def run_prepared(

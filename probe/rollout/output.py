@@ -211,9 +211,6 @@ def _plain(value: Any) -> Any:
 # --- charts
 
 
-# --- files
-
-
 Array = NDArray[Any]
 _ROWS, _COLUMNS = 48, 96
 _CELL = 11
@@ -401,6 +398,9 @@ def _table(rows: Sequence[Mapping[str, object]]) -> str:
 
 def _shown(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+# --- files
 
 
 def write(report: RolloutReport, folder: str, decode: Decode | None = None) -> list[str]:

@@ -19,8 +19,7 @@ from probe.common.dump.stack_text import frame_text
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
 from probe.monitor.schedule import Schedule, WatchedFile
-from probe.monitor.settings import FirstSettings, selected_index
-from probe.monitor.settings import load_first as load
+from probe.monitor.settings import FirstSettings, load_first, selected_index
 from probe.monitor.tables import TableFiles, base, first_layout, inner_key, run_folder, write_stacks, write_structure
 from probe.monitor.tensorboard import EventFile
 
@@ -139,7 +138,7 @@ def read_settings(path: str, content: Mapping[str, Any] | None = None) -> FirstS
     Raises:
         MsprobeException: the file cannot be read, or a value is wrong.
     """
-    settings = load(path, content)
+    settings = load_first(path, content)
     if settings.alert is not None:
         monitor_rules(settings.alert, path, settings.as_msprobe)
     return settings

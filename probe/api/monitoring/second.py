@@ -10,8 +10,7 @@ from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, Watche
 from probe.common import log
 from probe.common.errors import MsprobeException
 from probe.monitor.schedule import Schedule
-from probe.monitor.settings import FRAMEWORKS, MONITORS, SecondSettings
-from probe.monitor.settings import load_second as load
+from probe.monitor.settings import FRAMEWORKS, MONITORS, SecondSettings, load_second
 from probe.monitor.tables import TableFiles, second_layout
 
 
@@ -28,7 +27,7 @@ class TrainerMonitorV2(Monitor):
 
     def __init__(self, config_path: str, fr: str | None = None) -> None:
         super().__init__()
-        self._settings = load(config_path)
+        self._settings = load_second(config_path)
         if fr is not None and fr not in FRAMEWORKS:
             raise MsprobeException(f"TrainerMonitorV2: fr is {fr!r}; allowed: {', '.join(FRAMEWORKS)}.")
         self._backend = FRAMEWORKS[fr or self._settings.framework]

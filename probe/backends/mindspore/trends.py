@@ -18,7 +18,6 @@ from probe.backends.mindspore.statistics import to_array
 from probe.backends.protocol import Measured, Measurer, Signature
 from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm
 from probe.backends.shared import trends
-from probe.backends.shared import trends as signs
 from probe.backends.shared.patching import Handles
 from probe.common import log
 from probe.common.interfaces import Handle, Logs
@@ -56,7 +55,7 @@ class ArrayMeasurer:
         return Measured([float(np.mean(array > 0))], self._shape(gradient), str(gradient.dtype), array.size)
 
     def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-        return signs.signature(unobserved(to_array, gradient), bounds, checksum, bits)
+        return trends.signature(unobserved(to_array, gradient), bounds, checksum, bits)
 
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         product = np.sign(_wide(gradient)) * np.sign(_wide(moment))

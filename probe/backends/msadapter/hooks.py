@@ -15,7 +15,6 @@ from typing import Any, Callable
 from probe.backends import torch as _torch_backend
 from probe.backends.mindspore.guards import is_unobserved
 from probe.backends.mindspore.hooks import training_hooks
-from probe.backends.mindspore.hooks import training_hooks as of_mindspore
 from probe.backends.mindspore.hooks.api_hooks import async_work_types as mindspore_work_types
 from probe.backends.mindspore.hooks.module_hooks import After, Before, ModuleKind
 from probe.backends.mindspore.hooks.training_hooks import largest_over_ranks
@@ -123,9 +122,6 @@ def risk_class(base: str) -> str:
 # --- module hooks
 
 
-# --- training hooks
-
-
 _Module = torch_module("nn").Module
 
 # By contract a module's stack begins where the module is called, so that it is the same as an API's on that line.
@@ -180,7 +176,10 @@ def attach_scalers(note: training.Note) -> Handle:
         return result
 
     kind = torch_module("amp.grad_scaler").GradScaler
-    return Handles([of_mindspore.attach_scalers(note), attach_calls(vars(kind).get("step"), step)])
+    return Handles([training_hooks.attach_scalers(note), attach_calls(vars(kind).get("step"), step)])
+
+
+# --- training hooks
 
 
 _optimizers_of_torch = torch_module("optim.optimizer")

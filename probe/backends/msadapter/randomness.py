@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.backends.mindspore import randomness as mindspore_random_calls
 from probe.backends.mindspore import randomness as mindspore_randomness
 from probe.backends.mindspore.randomness import dropping_calls, random_state
 from probe.backends.msadapter.hooks import torch_module
@@ -18,7 +17,7 @@ from probe.common.operations.lookup import names_with
 __all__ = ["dropping_calls", "fix_random_calls", "random_calls", "random_state", "remove_dropout", "seed_everything"]
 
 # init_process_group of torch.distributed initializes MindSpore's communication.
-rank = mindspore_random_calls.rank
+rank = mindspore_randomness.rank
 
 
 def torch_random_calls() -> list[RandomCall]:
@@ -34,7 +33,7 @@ def random_calls() -> list[RandomCall]:
     """Functions of torch that draw random numbers, and functions of MindSpore that have no torch name."""
     calls = torch_random_calls()
     known = {(call.owner, call.name) for call in calls}
-    return calls + [call for call in mindspore_random_calls.random_calls() if (call.owner, call.name) not in known]
+    return calls + [call for call in mindspore_randomness.random_calls() if (call.owner, call.name) not in known]
 
 
 # --- seeding

@@ -131,6 +131,9 @@ def _by_bits(values: Array, to: Format) -> Array:
     return np.asarray(bits & (-1 << surplus)).view(np.float64)
 
 
+# --- decoding
+
+
 _OWN = {
     **{name: np.dtype(name) for name in ("float64", "float32", "float16", "complex128", "complex64", "bool")},
     **{f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},

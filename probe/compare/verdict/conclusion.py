@@ -33,12 +33,22 @@ from probe.compare.result import (
     pairing,
     truncations,
 )
-from probe.compare.verdict import findings as words
 from probe.compare.verdict.all_gradients import BatchParts, batch_parts, gradients_agree, same_parameters
 from probe.compare.verdict.cause import Causes
 from probe.compare.verdict.effects import Nearby
 from probe.compare.verdict.facts import SHORT, Call, call_of, distance, goes_in, is_parameter, is_rounded, measure
-from probe.compare.verdict.findings import Finding, Kind, Walked, kinds_of, own_name
+from probe.compare.verdict.findings import (
+    Finding,
+    Kind,
+    Walked,
+    cause_of_kind,
+    excused_sentence,
+    finding_sentence,
+    kinds_of,
+    own_name,
+    random_sentence,
+    size,
+)
 from probe.compare.verdict.optimizer import Between, between, convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, unrecorded_settings
 from probe.compare.verdict.two_runs import Graph, Origin, TwoRuns
@@ -204,10 +214,10 @@ class _Conclusion:
             # It acts on gradients that are as small as epsilon, which the next step shows.
             result.without_effect.append(_optimizer_difference(convention))
         if result.divergence is None:
-            result.undecided += [_difference(each, words.random_sentence(each)) for each in walked.undecided]
-            result.undecided += [_difference(each, words.finding_sentence(each)) for each in walked.hidden]
+            result.undecided += [_difference(each, random_sentence(each)) for each in walked.undecided]
+            result.undecided += [_difference(each, finding_sentence(each)) for each in walked.hidden]
         if result.divergence is None and walked.findings and result.coverage.is_of_two_models and not chosen:
-            result.undecided += [_difference(each, words.finding_sentence(each)) for each in walked.findings[:1]]
+            result.undecided += [_difference(each, finding_sentence(each)) for each in walked.findings[:1]]
 
     def _diverged(self) -> None:
         findings, result = self._walked.findings, self._result
@@ -228,9 +238,9 @@ class _Conclusion:
         record = "" if any(row is found.row for row in call.rows) else found.row.record
         source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
         is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row)
-        reason = words.finding_sentence(found, record, source if is_given else None)
+        reason = finding_sentence(found, record, source if is_given else None)
         measured = found.distance < ALTOGETHER
-        cause = self._cause(found) if is_first else words.cause_of_kind(found)
+        cause = self._cause(found) if is_first else cause_of_kind(found)
         return Unexplained(
             call.record or "",
             call.golden_record or "",
@@ -259,7 +269,7 @@ class _Conclusion:
             if accumulated:
                 return accumulated
         place = Place(found.call, found.row, found.distance, found.allowed)
-        return self._causes.of(place) or words.cause_of_kind(found)
+        return self._causes.of(place) or cause_of_kind(found)
 
     def _differences(self) -> Iterator[tuple[Difference, bool]]:
         """Differences of calls besides values; with it, true if its effect could be hidden by rounding."""
@@ -370,7 +380,7 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
         (each.record, each.golden_record): each.shown_reason
         for each in (*result.undecided, *result.with_effect, *result.without_effect)
     }
-    reasons = {each.call.index: words.excused_sentence(each) for each in reversed(walked.excused)}
+    reasons = {each.call.index: excused_sentence(each) for each in reversed(walked.excused)}
     for call in runs.calls:
         if not call.is_of_both:
             continue
@@ -385,7 +395,7 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
             effect = "values differ by no more than is explained" if given or returned else "no value differs"
             yield JudgedCall(call, STRUCTURE, given, returned, f"{structure[names]}; {effect}")
         elif given or returned:
-            reason = reasons.get(call.index) or f"its inputs are {words.size(given)} apart"
+            reason = reasons.get(call.index) or f"its inputs are {size(given)} apart"
             yield JudgedCall(call, EXPLAINED, given, returned, reason)
         else:
             yield JudgedCall(call, SAME, given, returned, "")

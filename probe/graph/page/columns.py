@@ -114,6 +114,9 @@ def parent_offsets(target: Graph, golden: Graph | None, targets: Integers, golde
 Floats = NDArray[np.float64]
 
 
+# --- columns
+
+
 class ColumnRules(Protocol):
     """The questions of columns to the rules by which a comparison was judged."""
 

@@ -15,9 +15,8 @@ from probe.common.errors import failure_text
 from probe.common.report.json_values import to_json
 from probe.common.report.trends import COMMUNICATION, COURSE, START, TrendStep, TrendTable
 from probe.monitor.alerts import health
-from probe.monitor.alerts import history as spikes
 from probe.monitor.alerts.health import RouterRule
-from probe.monitor.alerts.history import CourseRules, FallRule
+from probe.monitor.alerts.history import CourseRules, FallRule, growth, nonfinite
 from probe.monitor.alerts.rows import FamilyRows, Finding, Judge, execution_order, in_execution_order
 from probe.monitor.alerts.tracks import Track, blocks_of
 from probe.monitor.settings import AlertSettings
@@ -164,8 +163,8 @@ class LearnedRules:
         for block in blocks_of([each for each in ordered if each.family not in (COURSE, START)]):
             track = self._track(" ".join(block.ops))
             track.align(block)
-            found += spikes.nonfinite(block, track)
-            found += spikes.growth(block, track, history)
+            found += nonfinite(block, track)
+            found += growth(block, track, history)
             found += health.dead(block, track)
         families = {}
         for each in ordered:
