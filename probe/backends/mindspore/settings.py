@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar, NamedTuple
 
 import mindspore
 from mindspore import nn
@@ -22,7 +22,7 @@ from probe.backends.protocol import (
     DescribedModule,
     OptimizedParameter,
 )
-from probe.backends.shared.patching import Attributes
+from probe.backends.shared.patching import Attributes, each
 from probe.backends.shared.randomness import existing_calls
 from probe.backends.shared.settings import (
     SettingsForm,
@@ -98,27 +98,59 @@ def attach_updates(
     before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
 ) -> Handle:
     """Report the calls of all optimizers; one inside of a compiled graph is not. No scaler calls an optimizer."""
-    attributes = Attributes()
-    for kind in (nn.Optimizer, ExperimentalOptimizer):
-        attributes.set(kind, "__call__", _reported(kind.__call__, before, after))
-    return attributes
+    return _Updates.watched_by(_Listener(before, after))
 
 
-def _reported(original: Callable[..., Any], before: BeforeUpdate, after: AfterUpdate | None) -> Callable[..., Any]:
-    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_unobserved():
-            return original(self, *args, **kwargs)
-        given = [*args, *kwargs.values()]
-        gradients = given[0] if given and isinstance(given[0], (tuple, list)) else given
-        before(self, lambda: _parameters(self, gradients))
-        result = original(self, *args, **kwargs)
-        if after is not None:
-            # What fails in the background is raised here, where it belongs to the user.
-            wait_for(result)
-            after(self, lambda: _parameters(self, gradients), None)
-        return result
+class _Listener(NamedTuple):
+    before: BeforeUpdate
+    after: AfterUpdate | None
 
-    return update
+
+class _Updates:
+    """The calls of all optimizers, replaced once for all listeners: they come and go in any order."""
+
+    _listeners: ClassVar[list[_Listener]] = []
+    _replaced: ClassVar = {nn.Optimizer: Attributes(), ExperimentalOptimizer: Attributes()}
+
+    def __init__(self, listener: _Listener) -> None:
+        self._listener = listener
+
+    @classmethod
+    def watched_by(cls, listener: _Listener) -> _Updates:
+        if not cls._listeners:
+            for kind, attributes in cls._replaced.items():
+                # What a wrapper of the user's covers is still called by it.
+                if not attributes.in_place:
+                    attributes.set(kind, "__call__", cls._reported(kind.__call__))
+        cls._listeners.append(listener)
+        return cls(listener)
+
+    def remove(self) -> None:
+        """Report nothing more; nothing if that was done already."""
+        self._listeners[:] = [other for other in self._listeners if other is not self._listener]
+        if not self._listeners:
+            each(attributes.remove for attributes in self._replaced.values())
+
+    @classmethod
+    def _reported(cls, original: Callable[..., Any]) -> Callable[..., Any]:
+        def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_unobserved():
+                return original(self, *args, **kwargs)
+            given = [*args, *kwargs.values()]
+            gradients = given[0] if given and isinstance(given[0], (tuple, list)) else given
+            told = list(cls._listeners)
+            for listener in told:
+                listener.before(self, lambda: _parameters(self, gradients))
+            result = original(self, *args, **kwargs)
+            if any(listener.after is not None for listener in told):
+                # What fails in the background is raised here, where it belongs to the user.
+                wait_for(result)
+            for listener in told:
+                if listener.after is not None and listener in cls._listeners:
+                    listener.after(self, lambda: _parameters(self, gradients), None)
+            return result
+
+        return update
 
 
 _COUNTS = ("state_step", "step_t", "global_step")

@@ -148,3 +148,16 @@ def test_numpy_and_json_alone_read_the_file(runs: Any, backend: Any) -> None:
         assert text["version"] == 1
         assert update["names"] == ["body.fc.weight", "body.fc.bias", "head.weight", "head.bias"]
         assert content["gradient"].shape == content["update"].shape == (4, 64)
+
+
+def test_whoever_is_told_of_updates_may_leave_before_a_later_one(backend: Any) -> None:
+    attach = backend.adapter.settings.attach_updates
+    network, told = Wide(backend), []
+    first = attach(lambda *_: told.append("first"))
+    second = attach(lambda *_: told.append("second"), lambda *_: told.append("second, after"))
+    network.train()
+    first.remove()
+    network.train()
+    second.remove()
+    network.train()
+    assert sorted(told) == ["first", *["second"] * 2, *["second, after"] * 2]
