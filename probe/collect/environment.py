@@ -224,9 +224,10 @@ class RunEnvironment:
 
     def detach(self) -> None:
         """Take the hook away, if it waits still; the next `start` puts it there again."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.remove()
+        if self._handle is not None:
+            # Forgotten last: what could not be removed is removed with the next step.
+            self._handle.remove()
+            self._handle = None
 
 
 def facts_of(adapter: FrameworkAdapter) -> FrameworkFacts:

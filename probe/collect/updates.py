@@ -105,9 +105,10 @@ class UpdateRecorder:
     def detach(self) -> None:
         """Record no more."""
         self._begun, self._scaled, self._names = {}, {}, None
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.remove()
+        if self._handle is not None:
+            # Forgotten last: what could not be removed is removed with the next step.
+            self._handle.remove()
+            self._handle = None
 
     # --- around an update
 

@@ -142,11 +142,10 @@ class _Updates:
             for listener in told:
                 listener.before(self, lambda: _parameters(self, gradients))
             result = original(self, *args, **kwargs)
-            if any(listener.after is not None for listener in told):
-                # What fails in the background is raised here, where it belongs to the user.
-                wait_for(result)
             for listener in told:
                 if listener.after is not None and listener in cls._listeners:
+                    # What fails in the background is raised here, where it belongs to the user.
+                    wait_for(result)
                     listener.after(self, lambda: _parameters(self, gradients), None)
             return result
 
