@@ -102,6 +102,8 @@ class GraphDiff:
     golden_stacks: Optional[Stacks]  # noqa: UP045
     notes: list[str] = field(default_factory=list)
     """The remarks on both together, a sentence each."""
+    is_measured: bool = False
+    """True if the differences are measured distances, of sketches or of all elements, and no bounds by statistics."""
     judgement: Optional[Judgement] = None  # noqa: UP045
     """The judgement of ``msprobe compare`` on each row; ``None`` where no values were compared."""
     is_without_paths: bool = False
@@ -294,6 +296,7 @@ class _Judged:
             self._result.stacks,
             self._result.golden_stacks,
             self._notes(),
+            not self._result.debug and not self._result.without_sketches,
             self._evidence.judgement,
         )
 

@@ -5,21 +5,10 @@ const AXIS = 22;
 const LABELS = { most: 240, share: 0.42 };
 const LETTER = 7.3;
 
-/** The colours of blue, white and red, and of a scale from dark to light; both can be told apart by the colour-blind. */
+/** The colours of blue, white and red, which can be told apart by the colour-blind. */
 const DIVERGING = { light: [[33, 102, 172], [146, 197, 222], [246, 246, 246], [244, 165, 130], [178, 24, 43]],
   dark: [[90, 170, 240], [46, 88, 128], [38, 44, 50], [140, 70, 50], [255, 110, 80]] };
-const RISING = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 
-/** A colour on a scale. @param {number[][]} scale @param {number} at from 0 to 1 */
-function shade(scale, at) {
-  const place = Math.min(Math.max(at, 0), 1) * (scale.length - 1);
-  const below = Math.min(Math.floor(place), scale.length - 2);
-  const part = place - below;
-  const mixed = scale[below].map((value, index) => Math.round(value + (scale[below + 1][index] - value) * part));
-  return `rgb(${mixed.join()})`;
-}
-
-const isDark = () => document.documentElement.dataset.theme === "dark";
 const diverging = () => DIVERGING[isDark() ? "dark" : "light"];
 
 /**

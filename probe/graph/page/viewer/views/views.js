@@ -3,8 +3,8 @@
 const VIEW_TEXTS = {
   matrix: "Ranks and steps", worst: "Enter opens a comparison.", unpaired: "Without a partner",
   several: "Several targets", firsts: "First divergence", noFirst: "none", sorted: "sorted by {0}", order: "execution order", alone: "{0} calls of {1} alone are not in this list.", noPartner: "no partner",
-  boxes: "Boxes", inferred: "inferred: an output and a later input with equal values", more: "{0} more rows: open a smaller box.", up: "Up",
-  boxKeys: "Enter or double click opens a box, Backspace goes out, + and − or the wheel zoom, drag pans.", tooMany: "{0} boxes, {1} inferred",
+  boxes: "Boxes", arcs: "An arc leads from what made a tensor to what takes it; those of the chosen box are strong.", more: "{0} more rows: open a smaller box.", up: "Up",
+  boxKeys: "Enter or double click opens a box, Backspace goes out, + and − or the wheel zoom, drag pans.", tooMany: "{0} boxes, {1} arcs",
   pairs: "Pair by hand", markTarget: "Mark target", markGolden: "Pair with golden", descendants: "with descendants", undo: "Undo", unpair: "Unpair", exportPairs: "Export JSON",
   anew: "These pairs are kept for export only: the judgement on this page is that of the run. It is made anew by msprobe graph_visualize … --pairs pairs.json",
   marked: "Marked: {0}. Choose the golden run's row and pair.", noTarget: "The chosen row has no call of the target.", noGolden: "The chosen row has no call of the golden run.",
