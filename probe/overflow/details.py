@@ -250,4 +250,6 @@ def _as_json(item: Item) -> dict[str, Any]:
     for name, value in (("max", item.max), ("min", item.min), ("mean", item.mean), ("norm", item.norm)):
         # JSON has no such numbers.
         found[name] = str(value) if type(value) is float and not is_number(value) else value
+    if is_nonfinite(item) and item.excluded:
+        found["excluded"] = item.excluded
     return found

@@ -209,7 +209,7 @@ def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
     statistics = [column.as_json() for column in tensors.statistics]
     dtypes, shapes = _moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()
     has_checksums = any(checksum is not None for checksum in tensors.checksums)
-    has_counts = any(tensors.nonfinite)
+    has_counts = any(tensors.excluded)
     for start in range(0, len(tensors), TENSORS_IN_BLOCK):
         part = slice(start, start + TENSORS_IN_BLOCK)
         high, low, mean, norm = (column[part] for column in statistics)
@@ -221,7 +221,7 @@ def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
             "min": low,
             "mean": mean,
             "norm": norm,
-            "nonfinite": tensors.nonfinite[part] if has_counts else 0,
+            "excluded": tensors.excluded[part] if has_counts else 0,
             "sum": tensors.checksums[part] if has_checksums else 0,
             "value": tensors.values[part],
         }

@@ -173,7 +173,7 @@ class Texts:
 
 Integers = NDArray[np.int64]
 
-_FIELDS = ("dtype", "shape", "requires_grad", "max", "min", "mean", "norm", "nonfinite", "md5", "value")
+_FIELDS = ("dtype", "shape", "requires_grad", "max", "min", "mean", "norm", "excluded", "md5", "value")
 _fields = attrgetter(*_FIELDS)
 _UNKNOWN = -1
 """The number that stands for an unknown ``requires_grad`` in a column of a page."""
@@ -188,8 +188,8 @@ class TensorColumns:
     requires_grad: list[int]
     statistics: tuple[NumberColumn, NumberColumn, NumberColumn, NumberColumn]
     """Maximum, minimum, mean, norm."""
-    nonfinite: list[int]
-    """The number of elements that are NaN or infinite; 0 where the dump has not counted them."""
+    excluded: list[int]
+    """The number of elements that are NaN, infinite or of 2^100 and more; 0 also where nobody has counted them."""
     checksums: list[Any]
     values: list[Any]
     """The text of a plain value; ``None`` of a tensor."""
@@ -218,7 +218,7 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumn
     indexes_or_none: dict[tuple[Any, ...] | None, int] = {**indexes, None: -1}
     index_of = np.array(list(map(indexes_or_none.__getitem__, said)), dtype=np.int64)
     columns: list[Any] = list(zip(*indexes)) or [()] * len(_FIELDS)
-    dtypes, shapes, grad, *statistics, nonfinite, checksums, values = columns
+    dtypes, shapes, grad, *statistics, excluded, checksums, values = columns
     is_plain = [value is not None for value in values]
     if any(is_plain):
         # The statistics of a plain value are its text once more.
@@ -232,7 +232,7 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumn
             texts.indexes(["" if shape is None else shape_text(shape) for shape in shapes]),
             [_UNKNOWN if each is None else int(bool(each)) for each in grad],
             (high, low, mean, norm),
-            [each or 0 for each in nonfinite],
+            list(excluded),
             list(checksums),
             [_text(value) for value in values],
         ),

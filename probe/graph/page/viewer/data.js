@@ -17,7 +17,7 @@
  * @typedef {{i?: Item[], why?: string, cause?: string, merged?: string[], parts?: [string, number, number][],
  *   partners?: [number, number, string][]}} Detail
  * @typedef {{dtype: string, shape: string, grad: number, max: Cell, min: Cell, mean: Cell, norm: Cell,
- *   nonfinite: number, sum: string | null, value: string | null}} Tensor
+ *   excluded: number, sum: string | null, value: string | null}} Tensor
  * @typedef {{name: number[], golden: number[] | 0, parent: number[], kind: number[], status: number[],
  *   reason: number[], level: number[], golden_level: number[], in: Cell[], out: Cell[], arguments: number[], micro: number[] | 0,
  *   stack: number[], golden_stack: number[] | 0, has: number[], tensors: number[], types: [number, number, number][][]}} Columns
@@ -210,10 +210,10 @@ class Rows {
     if (tensor < 0) return null;
     const found = await block(`c${this.k}t${Math.floor(tensor / TENSORS)}`);
     const at = tensor % TENSORS;
-    const { dtype, shape, grad, max, min, mean, norm, nonfinite, sum, value } = found;
+    const { dtype, shape, grad, max, min, mean, norm, excluded, sum, value } = found;
     return {
       dtype: this.names[dtype[at]] ?? "", shape: this.names[shape[at]] ?? "", grad: grad[at], max: max[at],
-      min: min[at], mean: mean[at], norm: norm[at], nonfinite: nonfinite ? nonfinite[at] : 0, sum: sum ? sum[at] : null, value: value ? value[at] : null,
+      min: min[at], mean: mean[at], norm: norm[at], excluded: excluded ? excluded[at] : 0, sum: sum ? sum[at] : null, value: value ? value[at] : null,
     };
   }
 

@@ -31,10 +31,10 @@ function differing(text, other) {
 /** What of a tensor is not finite, and of how many elements; "" where all are. @param {Tensor | null} tensor */
 function nonfiniteText(tensor) {
   if (!tensor || tensor.value !== null) return "";
-  const { max, min, mean, nonfinite, shape } = tensor;
-  const kinds = [min === "-inf" && "-inf", max === "inf" && "inf", (max === "nan" || (nonfinite > 0 && mean === "nan" && min !== "-inf" && max !== "inf")) && "NaN"].filter(Boolean).join(", ");
+  const { max, min, excluded, shape } = tensor;
+  const kinds = [min === "-inf" && "-inf", max === "inf" && "inf", (max === "nan" || min === "nan") && "NaN"].filter(Boolean).join(", ");
   const elements = (shape.match(/\d+/g) || []).reduce((product, size) => product * Number(size), 1);
-  return kinds && (nonfinite ? fill(TEXTS.elements, nonfinite, elements, kinds) : fill(TEXTS.some, kinds));
+  return kinds && (excluded ? fill(TEXTS.elements, kinds, excluded, elements) : kinds);
 }
 
 /** The same of both sides. @param {(Tensor | null)[]} tensors */
@@ -47,7 +47,7 @@ function nonfiniteTexts(tensors) {
 function told([, , , difference, measured, , note, explained], info) {
   const [error, part] = [numeric(difference), numeric(explained)];
   const metrics = (measured || []).map((cell, at) => (cell === null || /^(unsupported|N\/A|shape unmatched)$/.test(String(cell)) ? "" : `${state.manifest.metrics[at]} ${exact(cell)}`));
-  return [Number.isNaN(error) ? "" : `${differenceName(info)} ${shortNumber(error)}`, Number.isNaN(part) ? "" : fill(TEXTS.explained, shortNumber(part)), ...metrics, note].filter(Boolean).join(" · ");
+  return [Number.isNaN(error) ? "" : `${differenceName(info)} ${shortNumber(error)}`, Number.isNaN(part) ? "" : fill(TEXTS.explained, part < 1 ? shortNumber(part) : TEXTS.anySize), ...metrics, note].filter(Boolean).join(" · ");
 }
 
 /** The name that an argument has in the signature of its function; empty where it is not known. @param {string} call @param {string} item */
@@ -68,10 +68,11 @@ async function itemTable(rows, row, items) {
     const tensors = all[at];
     const [left, right] = tensors.map(fields);
     const [argument, is] = [argumentName(rows.name(row), rows.names[name]), distanceStyle(rows.info, numeric(difference))];
-    const differs = tensors[0] && tensors[1] && tensors[0].value !== null && tensors[1].value !== null && tensors[0].value !== tensors[1].value && !rows.names[name].startsWith("output");
+    const isOutput = rows.names[name].startsWith("output");
+    const differs = tensors[0] && tensors[1] && tensors[0].value !== null && tensors[1].value !== null && tensors[0].value !== tensors[1].value && !isOutput;
     table.append(
       el("tr", { class: `item${isSought(rows.names[name], argument) ? " hit" : ""}` }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, is && el("i", { class: "swatch", style: is }),
-        differs && el("b", {}, `${TEXTS.otherArgument} `), el("small", {}, [argument, told(item, rows.info), nonfiniteTexts(tensors)].filter(Boolean).join(" · ")), ...originLinks(rows, row, makers[at]))))
+        differs && el("b", {}, `${TEXTS.otherArgument} `), el("small", {}, [argument, told(item, rows.info), isOutput && nonfiniteTexts(tensors)].filter(Boolean).join(" · ")), ...originLinks(rows, row, makers[at]))))
     );
     const same = two && mine >= 0 && mine === other;
     [left, right].forEach((cells, side) => {

@@ -6,12 +6,12 @@
 const originsOf = (rows, row, maker) =>
   [maker ?? 0].flat().filter(Boolean).map((one) => (one > 0 ? { row: row - one, text: rows.name(row - one) } : { row: -1, text: rows.names[-1 - one].replace(/^(parameter|buffer|gradient|data):/, "$1 ") }));
 
-/** The rows that made what a row takes, with the item that is furthest apart, that one first. @param {Rows} rows @param {number} row @returns {Promise<{row: number, item: string, distance: number}[]>} */
+/** Where all that a row takes comes from; what is furthest apart is first. @param {Rows} rows @param {number} row @returns {Promise<(Origin & {item: string, distance: number})[]>} */
 async function feedersOf(rows, row) {
   const [makers, { i = [] }] = await Promise.all([rows.makers(), rows.detail(row)]);
   const found = i.flatMap(([name, , , difference], at) =>
-    originsOf(rows, row, makers[row] ? makers[row][at] : 0).map((origin) => ({ row: origin.row, item: rows.names[name], distance: Math.max(numeric(difference) || 0, 0) })));
-  return found.filter((one) => one.row >= 0).sort((one, other) => other.distance - one.distance);
+    originsOf(rows, row, (makers[row] || [])[at]).map((origin) => ({ ...origin, item: rows.names[name], distance: numeric(difference) || 0 })));
+  return found.sort((one, other) => other.distance - one.distance);
 }
 
 /** The rows that take what each row returned. @type {WeakMap<Rows, Promise<Map<number, number[]>>>} */
@@ -40,25 +40,33 @@ async function takersOf(rows, row) {
 let [feeding, taking] = [new Set([-1]), new Set([-1])];
 
 /** @param {number} row */
-const edgeMark = (row) => (feeding.has(row) || taking.has(row)) && el("em", { class: "edge" }, feeding.has(row) ? TEXTS.feeds : TEXTS.takes);
+const edgeMark = (row) => (feeding.has(row) ? el("em", { class: "edge", title: TEXTS.feeds }, "→●") : taking.has(row) ? el("em", { class: "edge", title: TEXTS.takes }, "●→") : "");
 
-onSelect(async (row) => {
+onSelect((row) => {
   const { rows } = state;
-  const [before, after] = await Promise.all([feedersOf(rows, row), takersOf(rows, row)]);
-  if (state.rows !== rows || state.selected !== row) return;
-  feeding = new Set(before.map((one) => one.row));
-  taking = new Set(after);
-  drawOutline();
+  Promise.all([feedersOf(rows, row), takersOf(rows, row)]).then(([before, after]) => {
+    if (state.rows !== rows || state.selected !== row) return;
+    feeding = new Set(before.map((one) => one.row));
+    taking = new Set(after);
+    drawOutline();
+  }, showError);
 });
 
-/** Goes to the call that made what is furthest apart of the inputs. */
+/** Goes to the call that made what is furthest apart of the inputs, and says what no call made and is further apart. */
 async function goBackwards() {
   const { rows, selected } = state;
-  const [first] = await feedersOf(rows, selected);
+  const found = await feedersOf(rows, selected);
   if (state.rows !== rows || state.selected !== selected) return;
-  if (!first) return say(hasBlock(`c${rows.k}f`) ? TEXTS.noFeeder : TEXTS.noEdges);
-  reveal(first.row);
-  say(fill(rows.columns.golden === 0 ? TEXTS.madeItem : first.distance ? TEXTS.wentBack : TEXTS.inputsAgree, first.item, rows.name(selected), differenceName(rows.info), shortNumber(first.distance)));
+  const [furthest, made] = [found[0], found.find((one) => one.row >= 0)];
+  if (made) reveal(made.row);
+  /** @param {typeof found[0]} one @param {string} text */
+  const told = (one, text) => fill(text, one.item, rows.name(selected), differenceName(rows.info), shortNumber(one.distance), one.text);
+  say([
+    !furthest ? (hasBlock(`c${rows.k}f`) ? TEXTS.noFeeder : TEXTS.noEdges) : "",
+    furthest?.row < 0 && furthest.distance ? told(furthest, TEXTS.notMade) : "",
+    furthest && rows.columns.golden !== 0 && !furthest.distance ? told(furthest, TEXTS.inputsAgree) : "",
+    made ? told(made, made.distance ? TEXTS.wentBack : TEXTS.madeItem) : furthest ? TEXTS.noFeeder : "",
+  ].filter(Boolean).join(" "));
 }
 
 /** Goes to the call that takes an output of the chosen one, and of several to that whose outputs are furthest apart. */

@@ -164,7 +164,7 @@ function nameCell(row, name, around, lead) {
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
   if (level) cell.append(el("em", { class: `level${row === (lead ? rows.info.nonfinite : rows.info.golden_nonfinite) ? " first" : ""}` }, level));
-  cell.append((lead && edgeMark(row)) || "", el("b", {}, ...nameText(strong)), weak && el("small", {}, weak));
+  cell.append(lead ? edgeMark(row) : "", el("b", {}, ...nameText(strong)), weak && el("small", {}, weak));
   return cell;
 }
 

@@ -11,7 +11,7 @@ const VIEW_TEXTS = {
   unmarked: "Mark a row of the target first.", paired: "Paired by hand: {0} with {1}", noPairs: "No pairs yet.", replaced: "A pair of one of the two is replaced.",
   overflow: "Overflow", finite: "all values are finite", notFinite: "has values that are not finite",
   levels: { saturated: "a value is at the limit of its dtype; a hint", growth: "an output has more than 100 times the norm of the inputs; a hint, normal for rsqrt and sqrt",
-    medium: "an input is not finite, the outputs are", high: "inputs and outputs are not finite: it was passed on", critical: "all inputs are finite, an output is not: it was made here" }, calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "Neither a NaN nor an infinity was recorded.", onlyGolden: "All values of the target are finite; this is the first one of the golden run that is not.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
+    medium: "an input is not finite, the outputs are", high: "inputs and outputs are not finite: it was passed on", critical: "all inputs are finite, or -inf as masks are, and an output is not: it was made here" }, calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "Neither a NaN nor an infinity was recorded.", onlyGolden: "All values of the target are finite; this is the first one of the golden run that is not.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
 };
 
 /** The name of a run without the folders that all runs have in common. @param {string} run */
