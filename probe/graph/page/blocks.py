@@ -176,7 +176,15 @@ def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:
         metrics[index] = each
     for index, note in items.notes.items():
         notes[index] = note
-    lists = (items.targets.tolist(), items.goldens.tolist(), differences, metrics, list(items.statuses), notes, explained)
+    lists = (
+        items.targets.tolist(),
+        items.goldens.tolist(),
+        differences,
+        metrics,
+        list(items.statuses),
+        notes,
+        explained,
+    )
     cells = list(zip(names, *lists))
     ends = items.ends.tolist()
     special = {*said.why, *said.cause, *said.merged, *said.parts, *said.partners}
