@@ -1,4 +1,4 @@
-"""Who feeds whom: the row that returned what each call takes, where the dumps record the makers of tensors.
+"""The edges of a graph: the row that returned what each call takes, where the dumps record the makers of tensors.
 
 The maker of an item is a number: how many rows before its own row the call stands that returned the tensor, or a text
 such as ``parameter:layer1.weight`` as -1 less its index. 0 is a maker that is not known, and of what a call returns.
