@@ -11,7 +11,7 @@ const TEXTS = {
   sameCalls: "Both runs make this call; no values were collected.", hide: "show or hide a status, by the number below",
   noStack: "No call stack was recorded for this node.",
   target: "target", golden: "golden", missing: "not on this side",
-  in: "inputs", out: "outputs", distance: "distance", explained: "inputs and rounding explain up to {0}", anySize: "any size",
+  in: "inputs", out: "outputs", distance: "distance", short: "rel. diff.", explained: "inputs and rounding explain up to {0}", anySize: "any size",
   measured: "The relative distance of two tensors, measured; grey where they are the same.", unmeasured: "no distances measured: colours by status",
   argument: "arg", otherArgument: "argument differs", elements: "{0} ({1} of {2} elements are not finite or beyond 2^100)", inputsHold: "Not finite before the call:",
   from: "from", goesTo: "Goes to", feeds: "the chosen call takes what this one returned", takes: "takes what the chosen call returned", noEdges: "Neither run has recorded who made its tensors: record with sketches.", noFeeder: "No recorded call made what goes in.", noTaker: "No recorded call takes what it returns.",

@@ -41,8 +41,8 @@ onComparison(() => {
   box.title = info.measured ? TEXTS.measured : TEXTS.unmeasured;
   const colours = Array.from({ length: SHADES + 1 }, (_, at) => `var(--d${at})`);
   box.replaceChildren(
-    el("i", { style: info.measured ? `background: linear-gradient(0deg, ${colours.join(", ")})` : null }),
+    info.measured ? el("i", { style: `background: linear-gradient(0deg, ${colours.join(", ")})` }) : "",
     ...[0, -2, -4, -6, -8].map((power) => el("span", { style: `bottom: ${placeOn(10 ** power) * 100}%` }, power ? `1e${power}` : "1")),
-    el("b", {}, differenceName(info))
+    el("b", {}, info.measured ? TEXTS.distance : TEXTS.short)
   );
 });
