@@ -12,6 +12,7 @@ from probe.common.align.calls import Row
 from probe.common.dump.naming import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
+from probe.common.errors import DumpFormatError
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
@@ -183,6 +184,11 @@ def diff_from(graph: Graph, golden: Graph, evidence: Evidence) -> GraphDiff:
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
     nothing = array("d", [math.nan]) * len(graph)
     items = {graph.index[record.name]: [Row(record.name, item, None) for item in dump.items(record)] for record in dump}
+    damage = _damage(dump)
+    for row in (row for rows in items.values() for row in rows if damage):
+        # Who made a tensor is not known then; all else is.
+        if row.target is not None:
+            row.target.table = None
     return GraphDiff(
         graph,
         None,
@@ -205,7 +211,19 @@ def _alone(dump: Dump, graph: Graph) -> GraphDiff:
         dump.task or STRUCTURE_MODE,
         dump.stacks,
         None,
+        [damage] if damage else [],
     )
+
+
+def _damage(dump: Dump) -> str:
+    """The damage of the file of sketches, in a sentence; empty if there is none."""
+    table = next((record.sketches for record in dump), None)
+    try:
+        # The first question reads the file.
+        _ = 0 if table is None else len(table)
+    except DumpFormatError as error:
+        return str(error)
+    return ""
 
 
 def _without_values(

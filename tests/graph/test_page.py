@@ -248,6 +248,15 @@ def test_a_page_has_measured_distances_and_who_feeds_whom(tmp_path: Path, has_sk
     assert given[3] == 0 and 0 <= returned[7] < returned[3]
 
 
+def test_a_damaged_file_of_sketches_costs_one_run_its_makers_alone(tmp_path: Path) -> None:
+    folder = divergence_runs.write(tmp_path / "run", divergence_runs.chain())
+    (folder / "sketch.npz").write_bytes(b"no archive")
+    found = Beside(tmp_path / "page", folder).page
+
+    assert "c0f" not in found.packed
+    assert [note for note in found.manifest["comparisons"][0]["notes"] if "sketch.npz is damaged" in note]
+
+
 # --- from Python
 
 
