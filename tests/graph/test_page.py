@@ -225,6 +225,13 @@ def test_a_value_that_is_not_finite_is_a_text_and_is_jumped_to(tmp_path: Path) -
     assert found.manifest["levels"][found.page.column("level")[row]] in ("medium", "high", "critical")
 
 
+def test_a_nan_that_a_dump_writes_as_text_is_found(tmp_path: Path) -> None:
+    record = call(tensor(), output={**tensor(), "Max": "nan", "Min": "nan"})
+    write(tmp_path / "run", {RELU: record}, {RELU: None})
+    found = Beside(tmp_path, tmp_path / "run")
+    assert found.info["nonfinite"] == 0 and found.info["verdict"] == [f"first NaN or infinity: {RELU}"]
+
+
 @pytest.mark.parametrize("has_sketches", [True, False])
 def test_a_page_has_measured_distances_and_who_feeds_whom(tmp_path: Path, has_sketches: bool) -> None:
     for side, constant, beta in (("target", 1.5, 2), ("golden", 1.0, 1)):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.items import Item, shape_text
+from probe.common.nonfinite.call_values import as_number
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.numerics.formats import Kind, format_of
 
@@ -71,6 +72,8 @@ def not_finite(number: float) -> str:
 def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> NumberColumn:
     """A column of statistics; those that are `narrow` are rounded to the digits that tell float32 apart."""
     kinds = set(map(type, column))
+    if str in kinds:
+        column = list(map(as_number, column))
     others: dict[int, Any] = {}
     if kinds - {float}:
         others = {index: _json_value(value) for index, value in enumerate(column) if type(value) is not float}
