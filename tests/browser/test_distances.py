@@ -102,6 +102,7 @@ def test_search_finds_arguments_and_an_other_argument_is_called_so(measured: Pat
 
     for query, wanted in (
         ("beta", [OTHER]),
+        ("linear.0", ["Functional.linear.0.forward"]),
         ("input.1 linear.2", ["Functional.linear.2.forward"]),
         ("weight linear.2", ["Functional.linear.2.forward"]),
     ):

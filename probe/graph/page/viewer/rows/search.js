@@ -64,7 +64,7 @@ async function condition(word) {
   const inItems = types.map((items) => items.some(([item]) => holds(item)));
   const makers = await rows.makers();
   /** @param {number} row */
-  const inParameters = (row) => makers[row] && makers[row].flat().some((maker) => maker < 0 && holds(-1 - maker));
+  const inParameters = (row) => makers[row] && makers[row].flat().some((maker) => maker < 0 && !rows.names[-1 - maker].startsWith("data:") && holds(-1 - maker));
   const functions = new Set(Object.entries(state.manifest.arguments ?? {}).filter(([, names]) => names.some((one) => (regex ? regex.test(one) : one.includes(text)))).map(([function_]) => function_));
   return (row) => holds(name[row]) || (golden && holds(golden[row])) || inItems[tensors[row]] || inParameters(row) || (functions.size > 0 && functions.has(rows.target(row).replace(/\.\d+\.forward$/, "")));
 }
