@@ -221,7 +221,7 @@ class Sentence:
 
 NOTHING = Sentence("")
 OTHER_RANDOM_NUMBERS = "other random numbers"
-"""What a value has behind which nothing can be judged until both runs are seeded."""
+"""The content of a value behind which nothing can be judged until both runs are seeded."""
 THERE = "there"
 """The value of a tensor, in words."""
 
