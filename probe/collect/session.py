@@ -398,6 +398,8 @@ class Session:
             self.collector.step.flush()
 
     def _end_step(self, loss: Any, grad_norm: Any) -> None:
+        if self._active:
+            self._attempt(self._log_stop)
         self._end_collection()
         ended = EndedStep(self.current_step, loss, grad_norm)
         self._attempt(ask, self.sinks, "after_step", "the end of the step", ended)

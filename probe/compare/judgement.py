@@ -220,6 +220,8 @@ class Sentence:
 
 
 NOTHING = Sentence("")
+OTHER_RANDOM_NUMBERS = "other random numbers"
+"""The content of a value behind which nothing can be judged until both runs are seeded."""
 THERE = "there"
 """The value of a tensor, in words."""
 

@@ -9,7 +9,7 @@ from probe.common.align.calls import ERROR, PASS, WARNING, Row
 from probe.common.dump import naming
 from probe.common.dump.stack_text import is_same_line, short_frame, users_line
 from probe.compare import summary as outside
-from probe.compare.judgement import FIRST_DIVERGENCE
+from probe.compare.judgement import FIRST_DIVERGENCE, OTHER_RANDOM_NUMBERS
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
 from probe.compare.summary import BATCH_SHAPE, EXAMPLES, SUSPECTS, Summary, first_of, in_words, undecided_in_words
 from probe.compare.tables import VALUES
@@ -159,6 +159,8 @@ def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 
 def _what_would_decide(summary: Summary) -> str:
+    if summary.undecided[0].reason.endswith(OTHER_RANDOM_NUMBERS):
+        return "seed both runs alike with seed_all(), or leave dropout out with rm_dropout"
     ways = ["run both sides in the same precision", "run the call again on the inputs of the dump (msprobe replay)"]
     if summary.mode is not Mode.TENSOR:
         ways.insert(0, 'collect data ("task": "tensor")')

@@ -201,6 +201,11 @@ class SketchTable:
         excluded = self._index.excluded.get(row)
         return Sketch(sums) if excluded is None else Sketch(sums, int(excluded[0]), np.array(excluded[1:], "<f4"))
 
+    def excluded(self, name: str) -> int:
+        """The number of elements that the sketch of the item `name` leaves out; 0 without a sketch."""
+        row = self._rows.get(name)
+        return int(self._index.excluded.get(row, (0,))[0]) if row is not None else 0
+
     def names(self) -> Iterable[str]:
         """The names of the items, in the order of the run."""
         return self._index.items

@@ -20,6 +20,7 @@ from probe.compare.judgement import (
     NOT_FROM_INPUTS,
     NOT_RECORDED,
     NOTHING,
+    OTHER_RANDOM_NUMBERS,
     THERE,
     Sentence,
     beyond_inputs,
@@ -266,15 +267,12 @@ def cause_of_kind(found: Finding) -> Sentence:
             return Sentence("the inputs differ")
         what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
         return Sentence(f"the inputs differ: other {what}")
-    return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
+    return Sentence(OTHER_RANDOM_NUMBERS) if found.kind is Kind.RANDOM else NOTHING
 
 
 def random_sentence(found: Finding) -> Sentence:
     """Other random numbers, behind which no value can be held against another."""
-    return Sentence(
-        f"{own_name(found.row)} holds other random numbers; seed_all() gives both runs the same ones, and rm_dropout "
-        "none"
-    )
+    return Sentence(f"{own_name(found.row)} holds {OTHER_RANDOM_NUMBERS}")
 
 
 def excused_sentence(found: Excused) -> str:

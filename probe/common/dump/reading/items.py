@@ -67,6 +67,11 @@ class Item(msgspec.Struct, gc=False):
         return found
 
     @property
+    def excluded(self) -> int:
+        """The number of elements that are NaN, infinite or of 2^100 and more; 0 also where nobody has counted them."""
+        return self.nonfinite or (0 if self.table is None else self.table.excluded(self.name))
+
+    @property
     def made_by(self) -> str | None:
         """The item that returned this tensor, a parameter, a buffer, or data; ``None`` where that is not known."""
         found: str | None = None if self.table is None else self.table.made_by(self.name)
