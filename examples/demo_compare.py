@@ -41,11 +41,16 @@ def run(name: str) -> None:
     debugger.step()
 
 
-def compare(command: str = "compare") -> None:
-    """Collect both runs, and give them to a subcommand of ``msprobe``."""
+def collect() -> None:
+    """Collect both runs."""
     shutil.rmtree(demo_summary.OUTPUT, ignore_errors=True)
     for name in ("original", "changed"):
         subprocess.run([sys.executable, __file__, name], check=True)
+
+
+def compare(command: str = "compare") -> None:
+    """Collect both runs, and give them to a subcommand of ``msprobe``."""
+    collect()
     steps = [os.path.join(demo_summary.OUTPUT, name, "step0") for name in ("changed", "original")]
     arguments = [command, "-tp", steps[0], "-gp", steps[1], "-o", os.path.join(demo_summary.OUTPUT, "result")]
     print("\nmsprobe", *arguments, "\n", flush=True)
