@@ -20,7 +20,7 @@ from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.dump.update_file import UpdateFrame
-from probe.common.interfaces import Handle, ModuleName
+from probe.common.interfaces import Handle, JudgeStep, ModuleName
 
 RECEIVERS = ("enter", "leave", "backward", "gradient", "record", "update", "saver_of")
 """The needs that are functions."""
@@ -142,6 +142,10 @@ class Host(NamedTuple):
     """Collect no further step."""
     numbers: Callable[[], Mapping[str, int]]
     """The number that the next call of each name gets."""
+    judge: Optional[JudgeStep] = None  # noqa: UP045
+    """Compares a step with that of a golden run."""
+    stop_program: Callable[[], None] = bool
+    """End the program at the end of this step."""
 
 
 @dataclass

@@ -201,6 +201,11 @@ class SketchTable:
         excluded = self._index.excluded.get(row)
         return Sketch(sums) if excluded is None else Sketch(sums, int(excluded[0]), np.array(excluded[1:], "<f4"))
 
+    def sums_of(self, name: str) -> bytes | None:
+        """The 64 sums of the item `name` as float32 in bytes, those of no sketch included; ``None`` of no item."""
+        row = self._rows.get(name)
+        return None if row is None else self._content.sketches.one(row)
+
     def names(self) -> Iterable[str]:
         """The names of the items, in the order of the run."""
         return self._index.items
