@@ -537,7 +537,8 @@ class Session:
         steps = self.config.step
         if self.config.level == "debug" and self.config.task != GRAD_PROBE and not self._saves and self._steps.ended:
             log.warning('level "debug" records what save(variable, name) is given, and save was never called.')
-        missing = self._steps.unreached(steps) if self.steps_are_named else []
+        is_missed = self.steps_are_named and not self.stops_program
+        missing = self._steps.unreached(steps) if is_missed else []
         # All ranks run the same steps.
         if missing and not (self._rank or self._adapter.rank()):
             called = "save" if self.config.level == "debug" else "start"

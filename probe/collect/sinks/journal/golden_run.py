@@ -95,6 +95,8 @@ class GoldenRun:
 
     def _counterpart(self, step: int, process: str) -> DumpLocation | None:
         """The dump of this process; numbers of processes differ between runs, so that a lone one stands for any."""
+        if self._found.is_one:
+            return self._found.dumps[0]
         found = [each for each in self._found.dumps if each.step in (step, None)]
         same = [each for each in found if each.name == process and not each.process]
         alone = [each for each in found if each.process] if process.startswith("proc") else []
