@@ -17,7 +17,7 @@ from probe.common.config.fields import Location, numbers_text, parse_numbers
 from probe.common.containers import by_prefix
 from probe.common.errors import MsprobeException
 from probe.common.harmless_text import show
-from probe.common.interfaces import CallChecker, Divergence
+from probe.common.interfaces import CallChecker, JudgeStep
 
 if TYPE_CHECKING:
     from probe.api.monitoring.grad_probe import GradientProbe
@@ -327,11 +327,11 @@ def _checker(config: Config, adapter: FrameworkAdapter) -> CallChecker:
     return FreeBenchmark(config, adapter)
 
 
-def _judge(target: str, golden: str, before: tuple[str, str] | None, is_over: bool) -> Divergence | None:
+def _judge() -> JudgeStep:
     # Whoever does not ask for it imports no comparison.
     from probe.compare.while_running import judge
 
-    return judge(target, golden, before, is_over)
+    return judge
 
 
 def _classes_text(sinks: Iterable[Any]) -> str:

@@ -53,7 +53,7 @@ class Session:
         arguments: The constructor's other arguments, which win over the file.
         make_checker: Makes what checks calls, if the configuration asks for checks.
         sinks: What receives the calls instead of the sinks that the configuration stands for.
-        judge: Compares a step with that of a golden run.
+        make_judge: Makes what compares a step with that of a golden run.
 
     Raises:
         MsprobeException: something in the configuration is wrong.
@@ -66,7 +66,7 @@ class Session:
         arguments: dict[str, Any],
         make_checker: MakeChecker,
         sinks: Sequence[Sink] | None = None,
-        judge: JudgeStep | None = None,
+        make_judge: Callable[[], JudgeStep] | None = None,
     ) -> None:
         self._adapter = adapter
         self._config_file = ConfigReload(config_path, arguments)
@@ -102,7 +102,7 @@ class Session:
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
         host = Host(
             adapter, lambda: self.config, self.collector.failed, self._known_rank, self._end_for_good,
-            self.collector.numbers, judge, self._stop_program,
+            self.collector.numbers, make_judge, self._stop_program,
         )  # fmt: skip
         for sink in configured_sinks(self.config, host, make_checker) if sinks is None else sinks:
             self.add_sink(sink)

@@ -142,8 +142,8 @@ class Host(NamedTuple):
     """Collect no further step."""
     numbers: Callable[[], Mapping[str, int]]
     """The number that the next call of each name gets."""
-    judge: Optional[JudgeStep] = None  # noqa: UP045
-    """Compares a step with that of a golden run."""
+    make_judge: Optional[Callable[[], JudgeStep]] = None  # noqa: UP045
+    """Makes what compares a step with that of a golden run."""
     stop_program: Callable[[], None] = bool
     """End the program at the end of this step."""
 

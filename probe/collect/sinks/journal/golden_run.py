@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +30,18 @@ if TYPE_CHECKING:
     from probe.collect.sinks.journal.dump_folder import DumpFolder
 
 
+class Differing(NamedTuple):
+    """The tensors of a call that are not those of its counterpart."""
+
+    are_returned: list[bool]
+    """False of an input or a parameter."""
+    mine: list[bytes]
+    """The sketches of each; empty where the sizes are known."""
+    theirs: list[bytes]
+    sizes: Sequence[float] = ()
+    """The distances."""
+
+
 class Apart(NamedTuple):
     """The largest distances of a call from its counterpart: norms of differences, relative to the larger norm.
 
@@ -37,6 +52,22 @@ class Apart(NamedTuple):
     """The distance of its inputs and parameters."""
     returned: float
     """The distance of its results."""
+
+
+def distances(calls: Sequence[Differing]) -> list[Apart]:
+    """The distances of some calls; those of sketches are taken together."""
+    mine, theirs = ([row for call in calls for row in rows(call)] for rows in (_mine, _theirs))
+    measured = iter(_relative(mine, theirs))
+    found = []
+    for call in calls:
+        largest = [0.0, 0.0]
+        for size, is_returned in zip(call.sizes or islice(measured, len(call.mine)), call.are_returned):
+            largest[is_returned] = max(largest[is_returned], size)
+        found.append(Apart(*largest))
+    return found
+
+
+_mine, _theirs = attrgetter("mine"), attrgetter("theirs")
 
 
 class GoldenRun:
@@ -115,59 +146,53 @@ class GoldenRun:
             log.info(f"{self._key}: the golden run has no {name}; calls of one run alone are not compared.")
         return False
 
-    def distances(self, name: str, fields: Any) -> Apart | None:
-        """The distances of a call; ``None`` if the golden run lacks it, or it is the same there in all that is seen."""
+    def differing(self, name: str, fields: Any) -> Differing | None:
+        """The tensors of a call that differ; ``None`` where the golden run lacks it, or nothing is seen to differ."""
         if not self.has(name):
             return None
-        given = returned = 0.0
+        found = (
+            self._differing_items(name, fields) if self._sketches is None else self._differing_sketches(name, fields)
+        )
+        self._compared += 1
+        if found is not None and not all(found.are_returned):
+            self._other_inputs.append(name)
+        return found
+
+    def _differing_sketches(self, name: str, fields: Any) -> Differing | None:
+        assert self._sketches is not None
+        sums_of = self._sketches.sums_of
         # Of a backward and of gradients of parameters as well, results are named so.
         output, all_returned = f"{name}.output", naming.is_gradients(name)
-        for item, size in self._differing(name, fields):
-            if all_returned or item.startswith(output):
-                returned = max(returned, size)
-            else:
-                given = max(given, size)
-        self._compared += 1
-        if given:
-            self._other_inputs.append(name)
-        return Apart(given, returned) if given or returned else None
-
-    def _differing(self, name: str, fields: Any) -> list[tuple[str, float]]:
-        """The tensors that are not the same, each with its distance."""
-        table = self._sketches
-        if table is None:
-            return self._differing_items(name, fields)
-        names: list[str] = []
-        mine: list[bytes] = []
-        theirs: list[bytes] = []
+        found = Differing([], [], [])
 
         def add(item: str, entry: Entry) -> None:
             sketch = entry.get(SKETCH)
             if type(sketch) is not bytes:
                 return
-            other = table.sums_of(item)
+            other = sums_of(item)
             if other is not None and other != (sketch if len(sketch) == ROW else sketch[:ROW]):
-                names.append(item)
-                mine.append(sketch[:ROW])
-                theirs.append(other)
+                found.are_returned.append(all_returned or item.startswith(output))
+                found.mine.append(sketch[:ROW])
+                found.theirs.append(other)
 
         each_entry(name, fields, add)
-        return list(zip(names, _relative(mine, theirs))) if names else []
+        return found if found.mine else None
 
-    def _differing_items(self, name: str, fields: Any) -> list[tuple[str, float]]:
+    def _differing_items(self, name: str, fields: Any) -> Differing | None:
         """The same by checksums, or where there are no sketches by statistics."""
         assert self._dump is not None
         golden = {item.name: item for item in self._dump.items(self._dump[name]) if item.is_tensor}
-        found = []
+        states, sizes = [], []
         for item in flatten(name, fields):
             other = golden.pop(item.name, None)
             if item.is_tensor and other is not None and not self._are_same(item, other):
                 size = math.inf if self._by_checksum else relative_difference(item, other)
-                found.append((item.name, size if size == size else math.inf))
-        if self._by_checksum:
-            # A tensor that one run alone gives to a call.
-            found += [(item.name, math.inf) for item in golden.values() if item.state in (INPUT, PARAMETERS)]
-        return found
+                states.append(item.state)
+                sizes.append(size if size == size else math.inf)
+        # A tensor that one run alone gives to a call.
+        states += [item.state for item in golden.values() if self._by_checksum and item.state in (INPUT, PARAMETERS)]
+        sizes += [math.inf] * (len(states) - len(sizes))
+        return Differing([state not in (INPUT, PARAMETERS) for state in states], [], [], sizes) if states else None
 
     def _are_same(self, item: Item, other: Item) -> bool:
         if self._by_checksum:
@@ -187,6 +212,8 @@ class GoldenRun:
 
 def _relative(mine: list[bytes], theirs: list[bytes]) -> list[float]:
     """The relative distances of some sketches, infinite where one is none."""
+    if not mine:
+        return []
     one, other = (np.frombuffer(b"".join(each), "<f4").reshape(len(each), -1) for each in (mine, theirs))
     one, other = one.astype(np.float64), other.astype(np.float64)
     differences = np.sqrt(np.square(one - other).sum(1))

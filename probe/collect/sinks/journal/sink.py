@@ -86,7 +86,7 @@ class JournalSink(Sink):
             self._budget.estimate_nothing()
 
     def _live_comparison(self, config: Config) -> LiveComparison | None:
-        if not config.against or self._host.judge is None:
+        if not config.against or self._host.make_judge is None:
             return None
         # Imported for a program that names a golden run.
         from probe.collect.sinks.journal.golden_run import GoldenRun
@@ -94,7 +94,7 @@ class JournalSink(Sink):
 
         golden = GoldenRun(config.against, "against", by_checksum=False)
         stops = config.stop_at is not None
-        return LiveComparison(golden, self._host, self._host.judge, stops, self._write_again)
+        return LiveComparison(golden, self._host, self._host.make_judge(), stops, self._write_again)
 
     def _record(self) -> Callable[[ActiveCall, int | None], None]:
         """The function that receives records: chosen once for a step, and not for each record."""
@@ -347,8 +347,8 @@ class JournalSink(Sink):
         """Write the tensors of a forward whose results differ from those of the reference run."""
         # A backward has an ``output`` as well; msProbe compares none.
         if call.wanted and naming.is_forward(call.name) and "output" in call.fields:
-            apart = reference.distances(call.name, call.fields)
-            if apart is not None and not apart.given:
+            differing = reference.differing(call.name, call.fields)
+            if differing is not None and all(differing.are_returned):
                 self._tensor_writer.write_held(call.held or [])
                 self._differences += 1
                 if self._differences == self._config.diff_nums:
