@@ -26,14 +26,14 @@ class ChangedBlock(Block):
         return self.contract(F.gelu(self.expand(x), approximate="tanh"))
 
 
-def run(name: str) -> None:
-    """One training step, collected into the folder `name`."""
+def run(name: str, **settings: str) -> None:
+    """One training step, collected into the folder `name`; `settings` are further ones of the debugger."""
     seed_all(1234)
     model = ByteModel()
     if name == "changed":
         torch.set_num_threads(1)
         model.blocks[-1].__class__ = ChangedBlock
-    debugger = PrecisionDebugger(dump_path=os.path.join(demo_summary.OUTPUT, name), level="mix")
+    debugger = PrecisionDebugger(dump_path=os.path.join(demo_summary.OUTPUT, name), level="mix", **settings)
     batch = torch.tensor(demo_summary.text()[:264]).view(8, 33)
     debugger.start(model)
     F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()

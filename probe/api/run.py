@@ -32,7 +32,7 @@ from probe.common.config.fields import numbers_text
 from probe.common.dump import processes
 from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text, is_installed
 from probe.common.dump.processes import RunProcess
-from probe.common.dump.reading.runs import folders_of_run
+from probe.common.dump.reading.runs import find_dumps, folders_of_run
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 
@@ -101,6 +101,8 @@ class RunningProgram:
     ) -> None:
         used = arguments if config_path is not None else _with_defaults(arguments)
         self.config = ConfigReload(config_path, used).config
+        if self.config.against is not None:
+            find_dumps(self.config.against)  # before the program begins
         # The program may change its directory.
         self._config_path = config_path and os.path.abspath(config_path)
         dump_path = os.path.abspath(self.config.dump_path)

@@ -230,7 +230,10 @@ class Session:
             self._steps.ended += 1
             self._steps.begun = None
         self._reload_config()
-        if self.config.stop_at is not None and self._any_rank_stops():
+        steps = self.config.step
+        # All ranks make the same steps, and ask each other in the same ones.
+        is_of_interest = not steps or self.current_step <= steps[-1] + 1
+        if self.config.stop_at is not None and is_of_interest and self._any_rank_stops():
             self._end_for_good()
             raise SystemExit(FOUND_DIVERGENCE)
 

@@ -153,7 +153,7 @@ class Listener(Protocol):
         """The backend itself failed at the call or module `about`; to be logged, and the training goes on."""
 
 
-class Divergence(NamedTuple):
+class LiveDivergence(NamedTuple):
     """The first divergence of a step from that of a golden run."""
 
     record: str
@@ -165,7 +165,9 @@ class Divergence(NamedTuple):
 class JudgeStep(Protocol):
     """Compares a step with that of a golden run, as ``msprobe compare`` does; what it raises is logged."""
 
-    def __call__(self, target: str, golden: str, before: tuple[str, str] | None, is_over: bool) -> Divergence | None:
+    def __call__(
+        self, target: str, golden: str, before: tuple[str, str] | None, is_over: bool
+    ) -> LiveDivergence | None:
         """The first divergence; ``None`` if there is none, or nobody can tell.
 
         Args:

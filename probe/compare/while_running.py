@@ -7,14 +7,14 @@ from collections import Counter
 from probe.common.dump.naming import is_gradients
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.common.interfaces import Divergence
+from probe.common.interfaces import LiveDivergence
 from probe.compare.comparison import compared
 from probe.compare.options import Comparison, Options
 from probe.compare.summary import summarise
 from probe.compare.summary_text import headline
 
 
-def judge(target: str, golden: str, before: tuple[str, str] | None, is_over: bool) -> Divergence | None:
+def judge(target: str, golden: str, before: tuple[str, str] | None, is_over: bool) -> LiveDivergence | None:
     """See `probe.common.interfaces.JudgeStep`.
 
     Raises:
@@ -32,7 +32,8 @@ def judge(target: str, golden: str, before: tuple[str, str] | None, is_over: boo
     if result.divergence is None:
         return None
     lines = tuple(text for text, _ in headline([summarise(result)]))
-    return Divergence(result.divergence.record or result.divergence.golden_record, lines)
+    first = result.divergence.first
+    return LiveDivergence(first.record or first.golden_record, lines)
 
 
 def _so_far(target: Dump, golden: Dump) -> tuple[Dump, Dump]:

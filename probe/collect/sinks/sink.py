@@ -128,6 +128,10 @@ class Discarded(enum.Enum):
         return self in (Discarded.OF_PARENT, Discarded.OF_PARENT_FOR_GOOD)
 
 
+def _goes_on() -> None:
+    """Let the program go on, where nobody can end it."""
+
+
 class Host(NamedTuple):
     """The session, as far as a sink may ask it."""
 
@@ -144,7 +148,7 @@ class Host(NamedTuple):
     """The number that the next call of each name gets."""
     make_judge: Optional[Callable[[], JudgeStep]] = None  # noqa: UP045
     """Makes what compares a step with that of a golden run."""
-    stop_program: Callable[[], None] = bool
+    stop_program: Callable[[], None] = _goes_on
     """End the program at the end of this step."""
 
 

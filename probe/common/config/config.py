@@ -333,6 +333,7 @@ def _checked(top: _Settings) -> Config:
     # Editors ask for the schema of a file at its key "$schema".
     silent = (*TASKS, *UNAVAILABLE_TASKS, "$schema")
     _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], silent)
+    _check_arguments(top, task)
     section = top.below(task)
     values = {key.attribute: (section if key.tasks else top).read(key) for key in KEYS.values()}
     config = Config(**{**values, "level": level})
@@ -340,6 +341,14 @@ def _checked(top: _Settings) -> Config:
     _warn_of_unused(config, top, section)
     _check_together(config, top.origin)
     return config
+
+
+def _check_arguments(top: _Settings, task: str) -> None:
+    """Refuse a golden run that is given as an argument and that the task has no use for."""
+    for name in ("against", "stop_at"):
+        if name in top.given and task not in KEYS[name].tasks:
+            allowed = " and ".join(f'"{each}"' for each in KEYS[name].tasks)
+            raise MsprobeException(f'{_argument(name)} is for the tasks {allowed}; the task is "{task}".')
 
 
 def _effective_level(task: str, level: str, location: Location) -> str:

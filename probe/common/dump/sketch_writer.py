@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import shutil
-import struct
 import tempfile
 import zipfile
 from array import array
@@ -21,6 +20,7 @@ from probe.common.dump.layout import SKETCH_FILE
 from probe.common.dump.sketch_file import (
     ARRAY,
     AT_ONCE,
+    EXCLUDED,
     IN_MEMORY,
     INDEX,
     MAKER,
@@ -36,8 +36,6 @@ from probe.common.dump.sketch_file import (
     read_from,
 )
 
-_EXCLUDED = struct.Struct("<9f")
-"""The number of excluded elements and eight marks, which may follow a row."""
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
 """The words for the fields of a record in the names of items, where they are others."""
 _DEEPEST = 400
@@ -132,8 +130,8 @@ class SketchWriter:
         if type(sketch) is not bytes:
             sketch = NO_SKETCH
         elif len(sketch) != ROW:
-            if len(sketch) == ROW + _EXCLUDED.size:
-                self._excluded[row] = _EXCLUDED.unpack_from(sketch, ROW)
+            if len(sketch) == ROW + EXCLUDED.size:
+                self._excluded[row] = EXCLUDED.unpack_from(sketch, ROW)
             sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
         self._latest.append(sketch)
         if len(self._latest) == AT_ONCE:

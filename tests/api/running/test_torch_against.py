@@ -196,3 +196,18 @@ def test_a_run_that_would_write_into_the_golden_run_is_refused(tmp_path: Path) -
     trained(tmp_path / "a", layers())
     with pytest.raises(MsprobeException, match="into which this run would write"):
         trained(tmp_path / "a", layers(), against=str(tmp_path / "a"))
+
+
+def test_a_dump_of_one_process_is_that_of_its_step_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path / "a", layers())
+    net = layers()
+    torch.manual_seed(1)
+    debugger = PrecisionDebugger(dump_path=str(tmp_path / "b"), level="mix", against=str(tmp_path / "a/step0/rank0"))
+    for _ in range(2):
+        debugger.start(net, rank_id=0)
+        net(torch.randn(4, 8)).sum().backward()
+        debugger.stop()
+        debugger.step()
+    PrecisionDebugger.reset()
+    said = capsys.readouterr().err
+    assert "no divergence in 1 step" in said and "has no dump of step1/rank0" in said

@@ -22,7 +22,7 @@ from probe.common.dump.reading.items import INPUT, PARAMETERS, Item, flatten
 from probe.common.dump.reading.runs import DumpLocation, find_dumps
 from probe.common.dump.sketch_file import ROW, SKETCH, SketchTable
 from probe.common.dump.sketch_writer import each_entry
-from probe.common.errors import DumpFormatError, FileCheckException
+from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
 from probe.common.interfaces import Entry
 from probe.common.numerics.error_bounds import are_comparable, is_same, relative_difference
 
@@ -79,14 +79,19 @@ class GoldenRun:
         by_checksum: true if tensors are the same when their checksums are.
 
     Raises:
-        FileCheckException: it holds no dump.
+        MsprobeException: it holds no dump, or no values.
     """
 
     def __init__(self, path: str, key: str, by_checksum: bool) -> None:
         self.path, self._key = path, key
         self._by_checksum = by_checksum
         self._found = find_dumps(path)
+        first = read(self._found.dumps[0].path)
+        if first.task == "structure":
+            raise MsprobeException(f'{key} {path}: its task is "structure", without values; give one with statistics.')
         self._step = 0
+        self._first: int | None = None
+        """The first step that was compared with a dump which does not say its step."""
         self._folder: DumpFolder | None = None
         """The folder of the step, as long as nothing of it was compared."""
         self.location: DumpLocation | None = None
@@ -127,11 +132,15 @@ class GoldenRun:
     def _counterpart(self, step: int, process: str) -> DumpLocation | None:
         """The dump of this process; numbers of processes differ between runs, so that a lone one stands for any."""
         if self._found.is_one:
-            return self._found.dumps[0]
+            (one,) = self._found.dumps
+            # A dump that does not say its step is that of the first one.
+            is_its_step = one.step == step or (one.step is None and self._first in (None, step))
+            self._first = step if self._first is None else self._first
+            return one if is_its_step else None
         found = [each for each in self._found.dumps if each.step in (step, None)]
         same = [each for each in found if each.name == process and not each.process]
         alone = [each for each in found if each.process] if process.startswith("proc") else []
-        return (same or (alone if len(alone) == 1 else []) or [None])[0]
+        return next(iter(same or (alone if len(alone) == 1 else [])), None)
 
     def has(self, name: str) -> bool:
         """True if the golden run has this record; the first one that it lacks is logged once a step."""
@@ -160,7 +169,7 @@ class GoldenRun:
 
     def _differing_sketches(self, name: str, fields: Any) -> Differing | None:
         assert self._sketches is not None
-        sums_of = self._sketches.sums_of
+        packed = self._sketches.packed
         # Of a backward and of gradients of parameters as well, results are named so.
         output, all_returned = f"{name}.output", naming.is_gradients(name)
         found = Differing([], [], [])
@@ -169,11 +178,11 @@ class GoldenRun:
             sketch = entry.get(SKETCH)
             if type(sketch) is not bytes:
                 return
-            other = sums_of(item)
-            if other is not None and other != (sketch if len(sketch) == ROW else sketch[:ROW]):
+            other = packed(item)
+            if other is not None and other != sketch:
                 found.are_returned.append(all_returned or item.startswith(output))
                 found.mine.append(sketch[:ROW])
-                found.theirs.append(other)
+                found.theirs.append(other[:ROW])
 
         each_entry(name, fields, add)
         return found if found.mine else None
@@ -211,7 +220,7 @@ class GoldenRun:
 
 
 def _relative(mine: list[bytes], theirs: list[bytes]) -> list[float]:
-    """The relative distances of some sketches, infinite where one is none."""
+    """The relative distances of sketches, infinite where one is none, or elements differ that they leave out."""
     if not mine:
         return []
     one, other = (np.frombuffer(b"".join(each), "<f4").reshape(len(each), -1) for each in (mine, theirs))
@@ -219,4 +228,4 @@ def _relative(mine: list[bytes], theirs: list[bytes]) -> list[float]:
     differences = np.sqrt(np.square(one - other).sum(1))
     norms = np.sqrt(np.maximum(np.square(one).sum(1), np.square(other).sum(1)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return [each if each == each else math.inf for each in (differences / norms).tolist()]
+        return [each or math.inf if each == each else math.inf for each in (differences / norms).tolist()]

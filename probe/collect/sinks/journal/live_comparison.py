@@ -22,7 +22,7 @@ from probe.collect.sinks.sink import Host
 from probe.common import clock, log
 from probe.common.dump import naming
 from probe.common.errors import failure_text
-from probe.common.interfaces import Divergence, JudgeStep
+from probe.common.interfaces import JudgeStep, LiveDivergence
 
 if TYPE_CHECKING:
     from probe.collect.sinks.journal.dump_folder import DumpFolder
@@ -102,7 +102,7 @@ class LiveComparison:
         self._added = 0.0
         """The most that a call of this step has added and that was no divergence."""
         self._is_apart = False
-        self._so_far: Divergence | None = None
+        self._so_far: LiveDivergence | None = None
         self._held: dict[str, _HeldCall] = {}
         self._recent: deque[tuple[RecordFrame, _HeldCall | None]] = deque(maxlen=AROUND + _TOGETHER)
         self._waiting: list[Differing] = []
@@ -147,9 +147,11 @@ class LiveComparison:
         except Exception as error:
             self._fail(error)
 
-    def forget(self) -> None:
-        """The process was forked, or the step is taken back."""
+    def forget(self, all_steps: bool) -> None:
+        """The process was forked, or the step is taken back; with `all_steps` those before are gone as well."""
         self._forget_step()
+        if all_steps:
+            self._steps, self._unjudged, self._before = 0, [], None
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True
@@ -240,7 +242,7 @@ class LiveComparison:
     def _has_time(self) -> bool:
         return self._judging_s <= max(_FREE_S, _SHARE * (clock.monotonic() - self._began))
 
-    def _timed(self, target: str, golden: str, before: tuple[str, str] | None, is_over: bool) -> Divergence | None:
+    def _timed(self, target: str, golden: str, before: tuple[str, str] | None, is_over: bool) -> LiveDivergence | None:
         began = clock.monotonic()
         try:
             return self._judge(target, golden, before, is_over)
@@ -267,7 +269,7 @@ class LiveComparison:
             where = folder.tensor_folder
             log.info(f"the tensors of {len(written)} calls, {names}, are in {where}.")
 
-    def _judge_step(self, step: _Step, so_far: Divergence | None = None) -> None:
+    def _judge_step(self, step: _Step, so_far: LiveDivergence | None = None) -> None:
         found = self._timed(step.target, step.golden, step.before, True)
         if found is None:
             if so_far is not None:

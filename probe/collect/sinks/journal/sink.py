@@ -243,7 +243,7 @@ class JournalSink(Sink):
     def discard(self, what: Discarded) -> None:
         folder = self.folder
         if self._live is not None:
-            self._live.forget()
+            self._live.forget(what is not Discarded.STEP)
         if what.is_fork:
             self.folder, self._delayed = None, []
             if folder is not None:

@@ -163,8 +163,9 @@ class SomeRecords:
     def __init__(self, source: DumpSource, wanted: Callable[[str], bool]) -> None:
         self._source, self._wanted = source, wanted
         self.path, self.level, self.framework = source.path, source.level, source.framework
-        self.died, self.cut_at, self.missing = False, None, source.missing
-        self.task: str | None = source.task
+        self.died, self.missing = False, source.missing
+        self.cut_at: int | None = None
+        self.task = source.task
 
     def records(self) -> list[Record]:
         return [record for record in self._source.records() if self._wanted(record.name)]
