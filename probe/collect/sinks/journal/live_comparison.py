@@ -43,6 +43,10 @@ _FREE_S = 0.5
 """Seconds of judging that are allowed in any case: those of a step of 3,000 records."""
 
 
+_FIRST, _CAUSE = "first divergence: ", "  cause:"
+"""The beginnings of lines of ``compare``."""
+
+
 class _HeldCall:
     """The values of a call, by reference, with the marks that tell if something has written to them."""
 
@@ -230,8 +234,7 @@ class LiveComparison:
             self._added = max(self._added, added if added < math.inf else 0.0)
             return
         self._so_far = found
-        for line in found.lines:
-            log.warning(line)
+        _log(found, _words(self._folder.relative))
         recent = list(self._recent)
         at = next((index for index, (frame, _) in enumerate(recent) if frame[0] == found.record), len(recent) - 1)
         around = recent[max(0, at - AROUND) : at + AROUND + 1]
@@ -276,8 +279,12 @@ class LiveComparison:
                 log.warning(f"{step.name}: what came behind {so_far.record} explains it: no divergence in this step.")
             return
         if so_far is None or found.record != so_far.record:
+            _log(found, step.name)
+        else:
+            # Settings of modules are known at the end of a step.
             for line in found.lines:
-                log.warning(line)
+                if line.startswith(_CAUSE) and line not in so_far.lines:
+                    log.warning(line)
         self.is_over = True
         command = f"msprobe compare {os.path.dirname(os.path.dirname(step.target))} {self._golden.path}"
         ends = "the program ends here" if self._stops else "later steps are not compared"
@@ -334,6 +341,12 @@ def _named(fields: Any, files: Any) -> bool:
         return False
     # All of them, and not up to the first.
     return any(list(starmap(_named, pairs)))
+
+
+def _log(found: LiveDivergence, step: str) -> None:
+    """Say what ``compare`` says, with the step as it has it where there are several."""
+    for line in found.lines:
+        log.warning(f"{_FIRST}{step}: {line[len(_FIRST) :]}" if line.startswith(_FIRST) else line)
 
 
 def _words(relative: str) -> str:

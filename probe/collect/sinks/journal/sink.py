@@ -109,6 +109,8 @@ class JournalSink(Sink):
         if config is not self._config:
             self._configure(config)
         live = self._live
+        # Task tensor writes the tensors of all calls.
+        holds = live is not None and not live.is_over and not self._saves_all
         has_updates = config.sketch and config.task in ("statistics", "tensor") and config.level != "debug"
         return Needs(
             record=self._record(),
@@ -119,9 +121,9 @@ class JournalSink(Sink):
             saver_of=self._saver_of if self._saves_tensors else None,
             random_states=self._saves_all,
             update=self._update if has_updates else None,
-            enter=None if live is None or live.is_over else live.enter,
-            leave=None if live is None or live.is_over else live.leave,
-            backward=None if live is None or live.is_over else live.backward,
+            enter=live.enter if holds and live is not None else None,
+            leave=live.leave if holds and live is not None else None,
+            backward=live.backward if holds and live is not None else None,
         )
 
     # --- the life of a step
