@@ -26,7 +26,7 @@ from probe.common.interfaces import JudgeStep, LiveDivergence
 
 if TYPE_CHECKING:
     from probe.collect.sinks.journal.dump_folder import DumpFolder
-    from probe.collect.sinks.journal.sink import RecordFrame
+    from probe.common.dump.journal import RecordFrame
 
 AROUND = 4
 """Calls before and after the divergence of which tensors are written; a guess."""

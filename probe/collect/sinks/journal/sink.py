@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from probe.collect.active_calls import ActiveCall
 from probe.collect.describing.values import SaveTensor
@@ -14,6 +14,7 @@ from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, St
 from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.dump import naming
+from probe.common.dump.journal import RecordFrame
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import FileCheckException
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""
 
-RecordFrame = tuple[str, int, int, Optional[str], int, int, Any]
-"""The arguments of `JournalWriter.record`."""
 _DELAYED_LIVE = 32
 """The same where each record is compared while the program runs: its tensors are referred to until then."""
 
