@@ -3,6 +3,8 @@
 #   make demo                  see the tool at work, in ./.venv
 #   make demo-compare          two runs of it that differ in one place, compared
 #   make demo-graph            the same two runs as one HTML page, which stands at the place where they part
+#   make demo-pack             the two runs of demo-compare as two files to be mailed, compared
+#   make demo-live             the second run compared with the first while it runs; it ends where they part
 #   make demo-overflow         a training of two ranks of which one overflows: which call it was, and the page
 #   make demo-precheck         a step with a wrong kernel: which call it is, and a script that shows it with torch alone
 #   make demo-rollout          an engine whose positions are wrong behind the prompt: the kind of mismatch, the token, the layer
@@ -49,7 +51,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-rollout demo-checkpoints demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-pack demo-live demo-overflow demo-precheck demo-rollout demo-checkpoints demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -59,6 +61,12 @@ demo-compare: .venv/.installed
 
 demo-graph: .venv/.installed
 	.venv/bin/python examples/demo_graph.py
+
+demo-pack: .venv/.installed
+	.venv/bin/python examples/demo_pack.py
+
+demo-live: .venv/.installed
+	.venv/bin/python examples/demo_live.py
 
 demo-overflow: .venv/.installed
 	.venv/bin/python examples/demo_overflow.py

@@ -19,6 +19,7 @@ from probe.api.commands.graph_visualize import GraphVisualize
 from probe.api.commands.monitor import Monitor, Trend
 from probe.api.commands.older import refuse, without_framework
 from probe.api.commands.overflow_check import OverflowCheck
+from probe.api.commands.pack import Pack
 from probe.api.commands.question import FINE, Command, CommandGroup, Invocation, Question, UsageError
 from probe.api.commands.recover import Recover
 from probe.api.commands.rollout_check import RolloutCheck
@@ -30,7 +31,7 @@ from probe.common.dump.naming import did_you_mean
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
     ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
-    MergeResult(), CodeMapping(), Parse(), Recover(), ConfigTemplate(), Doctor(), Completion(),
+    MergeResult(), CodeMapping(), Parse(), Recover(), Pack(), ConfigTemplate(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """which command:
@@ -48,6 +49,7 @@ _EPILOG = """which command:
   weights differ                                msprobe ckpt_compare ./a.safetensors ./b.safetensors
   rollout and training differ                   msprobe rollout_check old.npy new.npy
   the run was killed                            msprobe recover ./run_a
+  the other run is on another machine           msprobe pack ./run_a
   kernel dumps of a MindSpore graph             msprobe code_mapping --ir graph.ir --dump_data DIR
   tensors that ATB wrote                        msprobe parse -d ./atb_dump -t npy
   a configuration file to change                msprobe config -o .

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from probe.api import script
-from probe.api.commands.question import FINE, TROUBLE, Invocation
+from probe.api.commands.question import FINE, FOUND, TROUBLE, Invocation
 from probe.collect.training_loop import AUTO, OPTIMIZER, STEP_AFTER
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from probe.api.monitoring.program import WatchedProgram
 
 _FLAGS = {
-    "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api"
+    "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api",
+    "against": "--against", "stop_at": "--stop-at",
 }  # fmt: skip
 """The options that are keys of the configuration."""
 MONITOR = "monitor"
@@ -40,6 +41,7 @@ class RunCommand:
         parser.usage = (
             "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
             "                   [--module GLOB] [--api GLOB] [--follow-children] [--quiet] [--strict]\n"
+            "                   [--against GOLDEN [--stop-at divergence]]\n"
             "                   (train.py | -m MODULE) [argument ...]"
         )
         parser.epilog = (
@@ -69,6 +71,10 @@ class RunCommand:
             action="store_true",
             help="also collect from Python programs that the program starts by subprocess or a notebook",
         )
+        text = "compare each call with a golden run while the program runs, and print the first divergence"
+        parser.add_argument("--against", metavar="GOLDEN", help=text)
+        text = "divergence: end the program, with status 1, after the step that diverges from --against"
+        parser.add_argument("--stop-at", dest="stop_at", metavar="EVENT", help=text)
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
             "--strict", action="store_true", help="exit status 2 if nothing was collected and the script's status is 0"
@@ -97,7 +103,11 @@ class RunCommand:
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
         ended = script.execute(loaded, arguments, args.process_ends)
-        return _status(args, ended, running.end(ended.reason))
+        is_collected = running.end(ended.reason)
+        if ended.status == FINE and running.has_diverged:
+            # It diverged in its last step.
+            ended = ended._replace(status=FOUND)
+        return _status(args, ended, is_collected)
 
     def _monitor(self, args: argparse.Namespace, program: list[str]) -> int:
         _refuse(
@@ -178,7 +188,10 @@ def _refuse(args: argparse.Namespace, task: str, hints: dict[str, str]) -> None:
         "--step": args.step,
         "--step-after": None if args.step_after in (AUTO, OPTIMIZER) else args.step_after,
         "--follow-children": args.follow_children or None,
+        "--against": args.against,
+        "--stop-at": args.stop_at,
     }
+    hints = {**hints, "--against": "it has no records of calls", "--stop-at": "it belongs to --against"}
     for flag, hint in hints.items():
         if given[flag] is not None:
             raise MsprobeException(f"{flag} cannot be used with --task {task}: {hint}.")
@@ -201,7 +214,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     from probe.common.config.config import KEYS, TASKS, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS
 
     given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
-    given.update(module=args.module_pattern, api=args.api)
+    given.update(module=args.module_pattern, api=args.api, against=args.against, stop_at=args.stop_at)
     level = one_of(*_LEVELS, unavailable={**UNAVAILABLE_LEVELS, "debug": _NEEDS_LINES})
     own = {"level": level, "task": one_of(*TASKS, MONITOR, unavailable=UNAVAILABLE_TASKS)}
     for name, value in given.items():

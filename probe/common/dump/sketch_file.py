@@ -55,6 +55,8 @@ _LOCAL_HEADER, _LENGTHS_AT = 30, 26
 ARRAY, INDEX = "sketch.npy", "index.json"
 DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """The errors that reading an archive raises where it is damaged."""
+EXCLUDED = struct.Struct("<9f")
+"""The number of excluded elements and eight marks, which may follow a row in an entry."""
 NO_SKETCH = b"\0\0\xc0\x7f" * LANES
 """A row of NaN."""
 _LONGEST_REASON = 200
@@ -205,6 +207,15 @@ class SketchTable:
         """The number of elements that the sketch of the item `name` leaves out; 0 without a sketch."""
         row = self._rows.get(name)
         return int(self._index.excluded.get(row, (0,))[0]) if row is not None else 0
+
+    def packed(self, name: str) -> bytes | None:
+        """The sketch of the item `name` as a journal has it, NaN if it has none; ``None`` of no such item."""
+        row = self._rows.get(name)
+        if row is None:
+            return None
+        excluded = self._index.excluded.get(row)
+        sums = self._content.sketches.one(row)
+        return sums if excluded is None else sums + EXCLUDED.pack(*excluded)
 
     def names(self) -> Iterable[str]:
         """The names of the items, in the order of the run."""

@@ -84,6 +84,7 @@ def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:
             for found in (read[False][f"{stem}.{item}"], read[True][f"{stem}.{item}"]):
                 expected = sketch(values(n) * factor)
                 assert found is not None and found.packed() == expected.packed() and found.excluded == n
+            assert dump.sketches is not None and dump.sketches.packed(f"{stem}.{item}") == expected.packed()
     assert read[True]["Module.m.M.parameters_grad.0.weight"] is not None and read[True]["saved\n.0.debug"] is not None
 
 
