@@ -44,6 +44,7 @@ class PrecisionDebugger:
         module: A pattern such as ``layers.1`` or ``*Norm``; modules that fit, and everything inside of them.
         api: A pattern such as ``softmax``; calls of functions that fit.
         model: The module, or modules, for a `start` that is given none, as older releases had it.
+        summary_mode: ``statistics``, ``md5`` or ``xor``; what a record has of a tensor, which wins over the file, too.
 
     Raises:
         MsprobeException: a value is wrong; the message names it and what is allowed.
@@ -92,10 +93,12 @@ class PrecisionDebugger:
         api: str | None = None,
         *,
         model: Any = None,
+        summary_mode: str | None = None,
     ) -> None:
         cls = type(self)
         arguments = {
-            "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api
+            "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api,
+            "summary_mode": summary_mode,
         }  # fmt: skip
         if sinks is not None:
             _check_sinks(sinks)
@@ -128,7 +131,7 @@ class PrecisionDebugger:
         if config_path is not None and config_path != self._config_path:
             used = "none" if self._config_path is None else show(self._config_path)
             ignored.append(("config_path", show(config_path), used))
-        for name in ("task", "dump_path", "level", "module", "api"):
+        for name in ("task", "dump_path", "level", "module", "api", "summary_mode"):
             if arguments[name] is not None and arguments[name] != getattr(config, name):
                 ignored.append((name, show(arguments[name]), show(getattr(config, name))))
         step, used = arguments["step"], numbers_text(config.step) or "all"

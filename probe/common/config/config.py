@@ -237,6 +237,7 @@ def load_config(
     step: object = None,
     module: object = None,
     api: object = None,
+    summary_mode: object = None,
 ) -> Config:
     """Read and check the file `path`; what is given as an argument wins over the file.
 
@@ -244,6 +245,7 @@ def load_config(
         path: a ``.json`` file; ``None`` stands for the defaults.
         task, dump_path, level, step: the constructor's arguments as the user gave them, ``None`` if not given.
         module, api: the patterns of ``msprobe run``, ``None`` if not given.
+        summary_mode: that of the task's section, ``None`` if not given.
 
     Returns:
         The configuration; equal for equal content, so the file can be read again while the training runs.
@@ -261,7 +263,8 @@ def load_config(
     if path is not None and not isinstance(path, str):
         raise Location(_argument("config_path"), "config_path").wrong(path, "the path of a .json file as text")
     arguments = {
-        "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api
+        "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api,
+        "summary_mode": summary_mode,
     }  # fmt: skip
     given = {key: value for key, value in arguments.items() if value is not None}
     content = {"dump_path": Config.dump_path} if path is None else read_object(path)

@@ -82,8 +82,8 @@ class Trait(Enum):
     FACTORISES = auto()
     """The function factorises matrices (the last two dimensions of its first argument) or squares them."""
     UNORDERED = auto()
-    """On a GPU or an NPU, the result may have other bits in each run: its elements are added or written by threads in any
-    order, unless ``torch.use_deterministic_algorithms`` forbids it, whose documentation has the list."""
+    """On a GPU or an NPU, the result may have other bits in each run, because threads add or write its elements in any
+    order; ``torch.use_deterministic_algorithms`` forbids it, and its documentation has the list."""
     UNORDERED_GRADIENT = auto()
     """The same of one of its gradients."""
     FREE_ORDER = auto()
