@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from probe.api.commands.question import FINE, FOUND, TROUBLE, print_lines
 from probe.collect.training_loop import AUTO
-from probe.common import log
+from probe.common import clock, log
 from probe.common.align.calls import WARNING
 from probe.common.data_files import read_object
 from probe.common.errors import MsprobeException
@@ -52,8 +52,12 @@ def run_twice(args: argparse.Namespace, program: Sequence[str], given: Mapping[s
     _check(args, given)
     if args.quiet:
         log.quieten()
-    output = os.path.abspath(args.output or "./msprobe_output")
+    output = os.path.abspath(args.output or os.path.join("msprobe_output", clock.stamp("twice_%Y%m%d%H%M%S")))
     folders = [os.path.join(output, name) for name in FOLDERS]
+    for folder in folders:
+        if os.path.lexists(folder):
+            # Steps of an earlier run that this one does not have would be compared as well.
+            raise MsprobeException(f"{folder} exists already; give another folder with -o, or remove it.")
     places = list(_places(program, output))
     before = _files(places, output)
     statuses: list[int] = []

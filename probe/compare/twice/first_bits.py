@@ -7,7 +7,7 @@ same bits in both runs and whose result has others, the call is the cause, and r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Optional
 
@@ -17,12 +17,13 @@ from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.dump.stack_text import short_frame, users_line
-from probe.common.numerics.error_bounds import is_xor
+from probe.common.numerics.error_bounds import is_xor, relative_difference
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has, writes_in_place
 from probe.compare.comparison import ComparedDumps, PairTask, compare_pair
 from probe.compare.judgement import is_equal, item_words
 from probe.compare.result import Mode
+from probe.compare.summary import ROUNDED
 from probe.compare.verdict.facts import Call, goes_in, is_parameter
 from probe.compare.verdict.findings import own_name
 from probe.compare.verdict.two_runs import Origin, Source, TwoRuns
@@ -55,6 +56,8 @@ class How(Enum):
     """It takes memory to which nothing was written."""
     ONE_SIDE = "one side"
     """One run alone made the call."""
+    OTHER_MAKER = "other maker"
+    """It takes what another call made: a branch of the program, or a number of calls, differs."""
 
 
 _BY_ORIGIN = {
@@ -85,7 +88,7 @@ class OtherBits:
     source: str = ""
     """The parameter or buffer, or the record whose result was changed."""
     values: tuple[str, str] = ("", "")
-    """The values of a plain argument in both runs."""
+    """The values of a plain argument in both runs, or the records that made what the call takes."""
     distance: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The relative difference of the two tensors; ``None`` where it is not known."""
     same_statistics: bool = False
@@ -245,11 +248,20 @@ class _BitWalk:
         row = next(row for row in given if not self._is_unwritten(row))
         if not _is_tensor(row.target) or not _is_tensor(row.golden):
             return self._of(How.ARGUMENT, call, row)
+        mine, theirs = (self._maker(row, side) for side in (0, 1))
+        if mine is not None and theirs is not None and mine is not theirs:
+            names = mine.record or "", theirs.golden_record or ""
+            return replace(self._of(How.OTHER_MAKER, call, row), values=names)
         source = self._source(row)
         how = _BY_ORIGIN.get(source.origin, How.UNRECORDED)
         if is_parameter(row):
             how = How.PARAMETER
         return self._of(how, call, row, source.name if how in _BY_ORIGIN.values() else source.record or "")
+
+    def _maker(self, row: Row, side: int) -> Call | None:
+        """The call that made the tensor of the first (side 0) or the second run; ``None`` where none is known."""
+        item = row.golden if side else row.target
+        return None if item is None else self._runs.maker(item, side)
 
     def _source(self, row: Row) -> Source:
         assert row.target is not None
@@ -267,7 +279,6 @@ class _BitWalk:
         target, golden = (None, None) if row is None else (row.target, row.golden)
         values = tuple(str(None if item is None else item.value) for item in (target, golden))
         stack = self._stacks.get(call.record or "") or self._golden_stacks.get(call.golden_record or "") or []
-        are_alike = target is not None and golden is not None and target.max is not None
         return OtherBits(
             how,
             call.name,
@@ -280,7 +291,7 @@ class _BitWalk:
             source,
             (values[0], values[1]) if how is How.ARGUMENT else ("", ""),
             None if row is None else row.relative_difference,
-            are_alike and _statistics(target) == _statistics(golden),
+            _have_same_statistics(target, golden),
             (target.md5 or "") if target is not None else "",
             is_communication(call.name),
             call.index,
@@ -292,5 +303,8 @@ _ALWAYS_OWN = (How.RESULT, How.DRAW, How.ARGUMENT)
 """The ways in which a call differs by itself, whatever differed before it."""
 
 
-def _statistics(item: Item | None) -> tuple[object, ...]:
-    return () if item is None else (item.max, item.min, item.mean, item.norm)
+def _have_same_statistics(target: Item | None, golden: Item | None) -> bool:
+    """True if the statistics of two tensors agree, which sums in another order round otherwise."""
+    if target is None or golden is None or target.max is None or target.shape != golden.shape:
+        return False
+    return relative_difference(target, golden) <= ROUNDED

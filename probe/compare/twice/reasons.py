@@ -98,6 +98,9 @@ def reason(
         return Reason(
             "one run alone makes the call: a branch or a length of the program differs", _seed_others(environments)
         )
+    if found.how is How.OTHER_MAKER:
+        makers = f"{found.values[0]} made {found.item}, and {found.values[1]} in the second run"
+        return Reason(f"{makers}: a branch or a length of the program differs", _seed_others(environments))
     if found.source:
         return Reason(f"something that is not recorded changed {found.item} after {found.source} returned it")
     return Reason(
