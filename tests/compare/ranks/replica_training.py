@@ -119,6 +119,7 @@ def main() -> None:
         train(name, folder, rank, world)
     dist.barrier()
     dist.destroy_process_group()
+    print("> trained")
 
 
 if __name__ == "__main__":
