@@ -146,7 +146,8 @@ class _History:
             name, size = max(self._apart.items(), key=lambda each: each[1])
             answer.facts.append(
                 f"{_count(len(self._apart), 'parameter')} with other values on each rank from the first step on "
-                f"(relative distance up to {size:.1e}, {name}): parts of a split model, or replicas that never were the same"
+                f"(relative distance up to {size:.1e}, {name}): parts of a split model, or replicas that "
+                "never were the same"
             )
         if self._drift[0]:
             answer.facts.append(

@@ -102,13 +102,13 @@ def _kind(pair: RepeatedPair) -> str:
 
 def _first_lines(found: Repetition, pair: RepeatedPair, first: OtherBits) -> Iterator[tuple[str, str]]:
     where = in_words(pair.step, pair.label) if len(found.pairs) > 1 else ""
-    yield f"not deterministic: {where}{': ' if where else ''}{_call_words(first)}", ERROR
+    yield f"not deterministic: {where}{': ' if where else ''}{call_words(first)}", ERROR
     for label, text in _labelled(found, pair, first):
         if text:
             yield f"  {label:7} {text}", ""
     for each in pair.found[1 : 1 + _SHOWN]:
         what = reason(each, _environments(pair)).cause
-        yield f"  also:   {_call_words(each)}: {what}", ""
+        yield f"  also:   {call_words(each)}: {what}", ""
     before = [each for each in found.pairs if each.step != pair.step]
     clean = [each.step for each in before if not each.differing]
     if clean:
@@ -134,7 +134,7 @@ def _effect(first: OtherBits) -> str:
     return f"{first.item} has other bits{size}; {what}"
 
 
-def _call_words(found: OtherBits) -> str:
+def call_words(found: OtherBits) -> str:
     """``layers.1 (Dropout), Functional.dropout.3.forward``."""
     parsed = naming.parse(found.module) if found.module and found.module != found.record else None
     if parsed is None:

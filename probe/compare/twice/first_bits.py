@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import islice
 from typing import Optional
 
 from probe.common.align.calls import Row
@@ -143,7 +144,7 @@ def compare_bits(task: PairTask, watch: object = None) -> RepeatedPair:
         len(compared.calls[0]),
         len(tensors),
         sum(has_other_bits(row) for row in tensors),
-        list(_found(compared)),
+        own_calls(compared),
     )
 
 
@@ -166,15 +167,12 @@ def _is_tensor(item: Item | None) -> bool:
     return item is not None and item.is_tensor
 
 
-def _found(compared: ComparedDumps) -> Iterator[OtherBits]:
+def own_calls(compared: ComparedDumps) -> list[OtherBits]:
+    """The first calls that have other bits by themselves, in the order in which they were made."""
     runs = compared.seen.runs
     if runs is None:
-        return
-    walk = _BitWalk(runs, compared)
-    for number, found in enumerate(walk.found()):
-        if number == _MOST:
-            return
-        yield found
+        return []
+    return list(islice(_BitWalk(runs, compared).found(), _MOST))
 
 
 class _BitWalk:
