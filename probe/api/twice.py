@@ -34,6 +34,8 @@ _FLAGS = {"follow_children": "--follow-children", "quiet": "--quiet", "strict": 
 _MOST_FILES = 50_000
 """Files of the working folder that are looked at, which takes about a second."""
 _SHOWN = 4
+_Written = tuple[int, int]
+"""The time of the last write to a file, in nanoseconds since the epoch, and its size in bytes."""
 _NOT_READ = frozenset(("__pycache__", ".git"))
 """Folders that a program does not begin from."""
 
@@ -61,7 +63,7 @@ def run_twice(args: argparse.Namespace, program: Sequence[str], given: Mapping[s
     places = list(_places(program, output))
     before = _files(places, output)
     statuses: list[int] = []
-    written: dict[str, tuple[int, int]] = {}
+    written: dict[str, _Written] = {}
     second_began = 0
     for folder, name in zip(folders, FOLDERS):
         log.info(f"msprobe run --twice: the {name} run, into {folder}.")
@@ -73,7 +75,11 @@ def run_twice(args: argparse.Namespace, program: Sequence[str], given: Mapping[s
             if statuses[0]:
                 log.error(f"the first run ended with status {statuses[0]}, so that there is no second one.")
                 return TROUBLE
-    return _answer((folders[0], folders[1]), statuses, [_Left(path, _was_read(path, second_began)) for path in written])
+    return _answer(
+        (folders[0], folders[1]),
+        statuses,
+        [_Left(path, _was_read(path, state, second_began)) for path, state in written.items()],
+    )
 
 
 def _check(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
@@ -127,7 +133,7 @@ class _Left(NamedTuple):
 
     path: str
     is_read: bool
-    """True if the second run has read it; false where the file system does not tell."""
+    """True if the second run has read it and not written it; false where the file system does not tell."""
 
 
 def _places(program: Sequence[str], output: str) -> Iterator[str]:
@@ -140,9 +146,9 @@ def _places(program: Sequence[str], output: str) -> Iterator[str]:
             yield path
 
 
-def _files(places: Iterable[str], output: str) -> dict[str, tuple[int, int]]:
+def _files(places: Iterable[str], output: str) -> dict[str, _Written]:
     """Time of the last write and size of the files in `places`, but for those in `output`."""
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, _Written] = {}
     for place in places:
         for path in [place] if os.path.isfile(place) else _files_below(place, output):
             try:
@@ -161,11 +167,13 @@ def _files_below(folder: str, output: str) -> Iterator[str]:
         yield from (os.path.join(path, name) for name in files)
 
 
-def _was_read(path: str, since: int) -> bool:
+def _was_read(path: str, written: _Written, since: int) -> bool:
+    """True if a file that nobody has written since was read after `since`, in nanoseconds since the epoch."""
     try:
-        return os.stat(path).st_atime_ns > since
+        state = os.stat(path)
     except OSError:
         return False
+    return (state.st_mtime_ns, state.st_size) == written and state.st_atime_ns > since
 
 
 # --- answer
@@ -175,7 +183,7 @@ def _answer(folders: tuple[str, str], statuses: Sequence[int], left: Sequence[_L
     from probe.compare.twice.answer import lines, repetition
 
     found = repetition(*folders)
-    notes = [(f"  note:   {text}", WARNING) for text in _notes(statuses, left)]
+    notes = [(f"  note:   {text}", WARNING) for text in _notes(statuses, left if found.differs else ())]
     print_lines([*lines(found), *notes], sys.stdout)
     return FOUND if found.differs or statuses[1] else FINE
 

@@ -151,7 +151,7 @@ class _History:
             )
         if self._drift[0]:
             answer.facts.append(
-                f"{_count(self._drift[0], 'parameter')} with the same bits at first, which differ in the end (relative "
+                f"{_count(self._drift[0], 'parameter')} with the same bits at first and other ones in the end (relative "
                 f"distance up to {self._drift[1]:.1e})"
             )
         for what, count in self._gradients.most_common():

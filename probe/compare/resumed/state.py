@@ -20,6 +20,8 @@ from probe.compare.verdict.two_runs import Origin, TwoRuns
 
 LOST, KEPT, UNTOLD = "not restored", "restored", "cannot be told"
 _SHORT = ("bfloat16", "float16")
+_ANYWHERE = ("numpy", "python")
+"""Generators that every process has, whether the program uses them or not."""
 _SHOWN = 4
 _FEWEST = 8
 """Numbers that a short dtype has to hold before it is named: one number in 2^13 of float32 is one of float16."""
@@ -200,7 +202,7 @@ def _schedule(runs: TwoRuns, first: First) -> Iterator[State]:
         )
         return
     starts = {str(group.get("lr")) for update in first.start_settings for group in update.groups}
-    shown = ", ".join(f"{key} = {one} and not {other}" for key, one, other in list(differing)[:_SHOWN])
+    shown = ", ".join(f"{key} = {_short(one)} and not {_short(other)}" for key, one, other in list(differing)[:_SHOWN])
     rates = {one for key, one, _ in differing if key == "lr"}
     anew = (
         ": that of the first recorded step of the other run, the schedule begins anew"
@@ -208,6 +210,14 @@ def _schedule(runs: TwoRuns, first: First) -> Iterator[State]:
         else ""
     )
     yield State("schedule", LOST, f"{shown}{anew}")
+
+
+def _short(text: str) -> str:
+    """A setting with six digits if it is a number."""
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:
+        return text
 
 
 def _is_number(value: Any) -> bool:
@@ -228,11 +238,15 @@ def _generators(first: First) -> Iterator[State]:
     lost = [each for each in names if each not in same]
     draws = [each for each in first.other_bits if each.how is How.DRAW]
     if first.is_first_recorded and names:
-        if lost:
+        ours = [each for each in lost if each not in _ANYWHERE]
+        # Without a seed these begin in another state in each process, and most programs draw nothing from them.
+        beside = [each for each in lost if each in _ANYWHERE]
+        if ours:
             shown = f"; {draws[0].record} draws other numbers" if draws else ""
-            yield State(name, LOST, f"{_names(lost)} {'is' if len(lost) == 1 else 'are'} in another state{shown}")
+            yield State(name, LOST, f"{_names(ours)} is in another state{shown}")
         else:
-            yield State(name, KEPT, f"{_names(names)} in the same state")
+            more = f"; {_names(beside)} in another one, which matters if the program draws from it" if beside else ""
+            yield State(name, KEPT, f"{_names(same)} in the same state{more}")
     elif "torch" in same and _draws(first.compared.seen.runs):
         yield State(name, LOST, "torch is in the state of the first recorded step of the other run: it begins anew")
     elif draws:
