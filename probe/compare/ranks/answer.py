@@ -46,13 +46,13 @@ class RankFinding:
 
 @dataclass
 class RankAnswer:
-    """What was found of the ranks of one run."""
+    """The findings on the ranks of one run."""
 
     ranks: tuple[int, ...]
     steps: list[Step] = field(default_factory=list)
     findings: list[RankFinding] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
-    """What was compared, and what was found to be right, in words."""
+    """The parts that were compared, and those that are right, in words."""
     checked: int = 0
     """Results of communication that were held against what went in, and gradients of replicas."""
     replicas: int = 0
@@ -107,7 +107,7 @@ def _facts(location: DumpLocation) -> RankFacts:
 
 
 class _History:
-    """What was found step by step."""
+    """The findings, collected step by step."""
 
     def __init__(self, answer: RankAnswer) -> None:
         self._answer = answer
@@ -116,13 +116,13 @@ class _History:
         self._unreduced: dict[str, str] = {}
         """The parameters whose gradients were not reduced in a step before, and how."""
         self._told: set[str] = set()
-        """What was said of a step before, which need not be said of each step again."""
+        """Keys of the findings of steps before, which are not repeated for each step."""
         self._unchecked: Counter[str] = Counter()
         self._gradients: Counter[str] = Counter()
         self._communication = 0
         self._apart: dict[str, float] = {}
         self._drift = 0, 0.0
-        """How many replicas differ in the last step, and the largest relative distance."""
+        """The number of replicas that differ in the last step, and the largest relative distance."""
 
     def add(self, step: Step, ranks: Sequence[RankFacts]) -> None:
         """Take the ranks of the next step."""
@@ -219,7 +219,7 @@ class _History:
         self._repeated(step, replicas, reductions, by_rank)
 
     def _fault(self, gradient: ReducedGradient, expected: Combination | None) -> str:
-        """What is wrong with a gradient in words; empty if nothing is known to be."""
+        """The fault of a gradient in words; empty if none is known."""
         every = gradient.ranks
         what = {rank: found for rank, found in gradient.what.items() if found is not None}
         if not gradient.are_equal:
@@ -318,7 +318,7 @@ def lines(answer: RankAnswer) -> Iterator[tuple[str, str]]:
                 yield f"  {label:7} {text}", ""
     if len(answer.findings) > _SHOWN:
         yield f"  and {len(answer.findings) - _SHOWN} more", ""
-    yield f"{_ranks(answer.ranks)}, {len(answer.steps)} step{'s' * (len(answer.steps) != 1)}:", ""
+    yield f"{_count(len(answer.steps), 'step')} of {_ranks(answer.ranks)}:", ""
     yield from ((f"  {text}", "") for text in answer.facts)
 
 

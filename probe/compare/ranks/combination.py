@@ -1,4 +1,4 @@
-"""What a result is of the tensors of several ranks: their sum, mean, one of them, or that of some ranks.
+"""A result as a combination of the tensors of several ranks: their sum, mean, one of them, or the sum of some.
 
 A sketch is linear: that of a sum is the sum of the sketches. So 64 numbers a rank decide it, whatever the sizes are,
 and what a reduction of float32 or bfloat16 rounds bounds how far off it may be.

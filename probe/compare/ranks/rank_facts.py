@@ -1,4 +1,4 @@
-"""What the dump of one rank and step has of parameters, their gradients, and communication."""
+"""The parameters, their gradients and the communication in the dump of one rank and step."""
 
 from __future__ import annotations
 

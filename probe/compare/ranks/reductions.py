@@ -1,4 +1,4 @@
-"""Whether each recorded communication call returned what it says: the sum, the mean, or the tensor of another rank."""
+"""The results of recorded communication, held against what went in: the sum, the mean, the tensor of another rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from probe.compare.ranks.combination import Combination, Sums, distance, explana
 from probe.compare.ranks.rank_facts import Part, RankFacts, part_of
 
 _WORDS = {"": "sum", "SUM": "sum", "AVG": "mean"}
-"""What a reduction returns, by its operation; nothing is known of others but what sketches do not show."""
+"""The result of a reduction by its operation; of others, such as a maximum, sketches tell nothing."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class WrongReduction:
     """The index of its record among those of its rank."""
     expected: str
     found: str
-    """What it returned, in words; empty if it is no combination of what the ranks gave."""
+    """The result in words; empty if it is no combination of the tensors of the ranks."""
     distance: float
     """The relative distance from what was expected."""
     ranks: tuple[int, ...]

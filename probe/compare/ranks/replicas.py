@@ -105,13 +105,13 @@ def _gradient(name: str, ranks: Sequence[RankFacts]) -> ReducedGradient | None:
 
 
 def _only_explanation(result: Sums, local: Mapping[int, Sums], own: int, unit: float) -> Combination | None:
-    """What a gradient of few elements is; ``None`` if it may be several things, or a multiple."""
+    """The combination that a gradient of few elements is; ``None`` if it may be several, or a multiple."""
     found = explanations(result, local, own, unit)
     return found[0] if len(found) == 1 else None
 
 
 def usual(gradients: Sequence[ReducedGradient]) -> Combination | None:
-    """What most gradients are of those of all their ranks; ``None`` if none was reduced over all of them."""
+    """The combination that most gradients are; ``None`` if none was reduced over all of its ranks."""
     found = [what for each in gradients for what in each.what.values() if what is not None and what.ranks == each.ranks]
     counts = Counter(map(rounded, found))
     return counts.most_common(1)[0][0] if counts else None

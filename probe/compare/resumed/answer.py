@@ -1,4 +1,4 @@
-"""Whether a run was resumed in the state that it was interrupted in, and what of it was lost."""
+"""The answer to whether a run was resumed in the state that it was interrupted in: the lost parts of that state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ResumedAnswer:
     first: tuple[int, int]
     """The first step of the resumed run, and that of the other one which it is."""
     how: str
-    """How the two steps were matched, in words."""
+    """The evidence by which the two steps were matched, in words."""
     states: list[State]
     steps: list[tuple[int, int]]
     """The steps that were compared, of the resumed and of the other run."""

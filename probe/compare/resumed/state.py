@@ -35,7 +35,7 @@ class State(NamedTuple):
     status: str
     """`LOST`, `KEPT` or `UNTOLD`."""
     text: str
-    """What shows it."""
+    """The evidence in words."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class First:
 
 
 def states(first: First) -> list[State]:
-    """What is known of each part of the state."""
+    """The parts of the state, each with what is known of it."""
     runs = first.compared.seen.runs
     if runs is None:
         return []
@@ -304,7 +304,7 @@ def batch_of(runs: TwoRuns, side: int) -> list[tuple[Any, ...]]:
 
 
 def key_of_tensor(item: Any) -> tuple[Any, ...]:
-    """What tells a tensor from others: its shape, its checksum or its statistics, and its sketch."""
+    """A key that tells a tensor from others: its shape, its checksum or its statistics, and its sketch."""
     sketch = item.sketch
     numbers = tuple("nan" if is_nan(each) else each for each in (item.max, item.min, item.mean, item.norm))
     return item.shape, item.md5, numbers, None if sketch is None else sketch.sums.tobytes()

@@ -1,4 +1,4 @@
-"""Which step of the uninterrupted run is the first one of the resumed run, and the pairs of dumps from there on."""
+"""The step of the uninterrupted run at which the other one was resumed, and the pairs of dumps from there on."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def lines(found: Repetition) -> Iterator[tuple[str, str]]:
 
 
 def _compared(found: Repetition) -> str:
-    """What was compared, and by what."""
+    """The numbers of steps, records and tensors that were compared, and the means."""
     steps = dict.fromkeys(pair.step for pair in found.pairs)
     processes = dict.fromkeys(pair.label for pair in found.pairs)
     several = f", {len(processes)} processes" if len(processes) > 1 else ""
@@ -101,7 +101,8 @@ def _kind(pair: RepeatedPair) -> str:
 
 
 def _first_lines(found: Repetition, pair: RepeatedPair, first: OtherBits) -> Iterator[tuple[str, str]]:
-    where = in_words(pair.step, pair.label) if len(found.pairs) > 1 else ""
+    is_alone = len({each.label for each in found.pairs}) == 1
+    where = in_words(pair.step, "" if is_alone else pair.label) if len(found.pairs) > 1 else ""
     yield f"not deterministic: {where}{': ' if where else ''}{call_words(first)}", ERROR
     for label, text in _labelled(found, pair, first):
         if text:

@@ -54,7 +54,7 @@ def test_a_program_with_the_same_bits_is_deterministic(tmp_path: Path) -> None:
 def test_a_checkpoint_that_the_first_run_left_is_named(tmp_path: Path) -> None:
     status, out, _ = twice(tmp_path, "resumes")
     assert status == 1, out
-    assert "not deterministic: step 0, process" in out and "parameter 0.weight begins with other values" in out
+    assert "not deterministic: step 0: 0 (Linear)" in out and "parameter 0.weight begins with other values" in out
     assert "kept.pt" in out.splitlines()[-1] and "second run" in out.splitlines()[-1], out
 
 
