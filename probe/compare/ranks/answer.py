@@ -151,8 +151,8 @@ class _History:
             )
         if self._drift[0]:
             answer.facts.append(
-                f"{_count(self._drift[0], 'parameter')} with the same bits at first and other ones in the end (relative "
-                f"distance up to {self._drift[1]:.1e})"
+                f"{_count(self._drift[0], 'parameter')} with the same bits at first and other ones in the end "
+                f"(relative distance up to {self._drift[1]:.1e})"
             )
         for what, count in self._gradients.most_common():
             answer.facts.append(f"{_count(count, 'gradient')} of replicas, of which the optimizer took {what}")

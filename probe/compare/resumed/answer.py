@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Optional
 
 from probe.common.align.calls import ERROR, PASS, WARNING
 from probe.common.dump.naming import is_forward
 from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.records import INPUT
+from probe.common.dump.reading.runs import find_dumps
 from probe.common.dump.sketch_file import DATA
 from probe.compare.comparison import ComparedDumps, compare_pair
 from probe.compare.resumed.state import LOST, UNTOLD, First, State, key_of_tensor, states
 from probe.compare.resumed.steps import MatchedSteps, matched_steps
 from probe.compare.runner import pair_tasks
 from probe.compare.twice.answer import call_words
-from probe.compare.twice.first_bits import OtherBits, has_other_bits, own_calls
+from probe.compare.twice.first_bits import OtherBits, own_calls
 
 
 @dataclass(frozen=True)
@@ -74,59 +77,57 @@ def compare_resumed(resumed: str, uninterrupted: str, at: int | None = None) -> 
     tasks = pair_tasks(steps.pairs, None, None)
     offset = steps.first[1] - steps.first[0]
     answer = ResumedAnswer(steps.first, _how(steps), [], [])
-    batches: dict[int, list[tuple[Any, ...]]] = {}
     for task in tasks:
         step = int(task.pair.step[len("step") :])
         here = step, step + offset
+        if answer.found is not None and here != answer.at:
+            break
         compared = compare_pair(task)
         found = own_calls(compared)
+        if step == steps.first[0]:
+            of_process = _dumps_of(uninterrupted, os.path.basename(os.path.normpath(task.pair.golden)))
+            first = _first(compared, found, steps, of_process)
+            merged = _merged(answer.states, states(first), task.pair.label)
+            is_enough = answer.is_enough and compared.result.coverage.is_enough
+            answer = replace(answer, states=merged, is_enough=is_enough)
         if here not in answer.steps:
             answer = replace(answer, steps=[*answer.steps, here])
-        if not answer.states:
-            batches = _batches(uninterrupted, steps)
-            first = _first(compared, found, steps, batches, uninterrupted)
-            answer = replace(answer, states=states(first), is_enough=compared.result.coverage.is_enough)
-        if found or any(has_other_bits(row) for row in compared.result.rows):
-            return replace(answer, found=found[0] if found else None, at=here)
+        if answer.found is None and found:
+            answer = replace(answer, found=found[0], at=here)
     return answer
 
 
+def _merged(states: list[State], further: list[State], label: str) -> list[State]:
+    """The states of the first rank, in which what a further one lost counts; that says which rank it is."""
+    if not states:
+        return further
+    lost = {each.name: each._replace(text=f"{label}: {each.text}") for each in further if each.status == LOST}
+    return [lost.get(each.name, each) if each.status != LOST else each for each in states]
+
+
 def _first(
-    compared: ComparedDumps,
-    found: Sequence[OtherBits],
-    steps: MatchedSteps,
-    batches: dict[int, list[tuple[Any, ...]]],
-    uninterrupted: str,
+    compared: ComparedDumps, found: Sequence[OtherBits], steps: MatchedSteps, dumps: Mapping[int, Dump]
 ) -> First:
-    earliest = next(dump for step, dump in _first_ranks(uninterrupted) if step == steps.earliest)
-    return First(compared, found, steps.first[1], steps.earliest == steps.first[1], batches, earliest.updates)
+    is_first_recorded = steps.earliest == steps.first[1]
+    earliest = dumps.get(steps.earliest)
+    batches = {step: batch for step, dump in dumps.items() if (batch := _batch(dump))}
+    return First(compared, found, steps.first[1], is_first_recorded, batches, earliest.updates if earliest else [])
 
 
-def _first_ranks(run: str) -> Iterator[tuple[int, Dump]]:
-    """The dump of the first process of each step."""
-    from probe.common.dump.reading.runs import find_dumps
-
-    seen: set[int] = set()
-    for each in find_dumps(run).dumps:
-        if each.step is not None and each.step not in seen:
-            seen.add(each.step)
-            yield each.step, read(each.path)
+def _dumps_of(run: str, name: str) -> dict[int, Dump]:
+    """The dumps of one process of a run, by their steps."""
+    return {each.step: read(each.path) for each in find_dumps(run).dumps if each.step is not None and each.name == name}
 
 
-def _batches(run: str, steps: MatchedSteps) -> dict[int, list[tuple[Any, ...]]]:
-    """The data that the first process takes first in each step."""
-    found: dict[int, list[tuple[Any, ...]]] = {}
-    for step, dump in _first_ranks(run):
-        for record in dump:
-            if not is_forward(record.name):
-                continue
-            items = [item for item in dump.items(record) if item.is_tensor and (item.made_by or "").startswith(DATA)]
-            given = [item for item in items if item.state == "input"]
-            if given:
-                found[step] = [key_of_tensor(item) for item in given]
-                break
-        dump.release()
-    return found
+def _batch(dump: Dump) -> list[tuple[Any, ...]]:
+    """The data that the first forward call takes that takes any."""
+    for record in dump:
+        if is_forward(record.name):
+            given = [item for item in dump.items(record) if item.is_tensor and item.state == INPUT]
+            found = [key_of_tensor(item) for item in given if (item.made_by or "").startswith(DATA)]
+            if found:
+                return found
+    return []
 
 
 def _how(steps: MatchedSteps) -> str:

@@ -36,8 +36,10 @@ class Environments(NamedTuple):
         found = []
         for each in self:
             seeds = each.get("seeds")
-            values = list(seeds.values()) if isinstance(seeds, Mapping) else []
-            found.append(seed_in_words(values[0]) if values else None)
+            seeds = seeds if isinstance(seeds, Mapping) else {}
+            # The generator of mint has a seed of its own; MindSpore's is there if somebody has set it.
+            unset = NOT_SET if "mint" in seeds else None
+            found.append(seed_in_words(seeds.get("torch", seeds.get("mindspore", unset))))
         return found[0], found[1]
 
     def states(self) -> tuple[list[str], list[str]]:
@@ -164,7 +166,7 @@ def _of_draws(environments: Environments) -> Reason:
     if seeds == (NOT_SET, NOT_SET):
         return Reason(
             "unseeded random numbers: the program sets no seed of the framework",
-            "call torch.manual_seed, or probe's seed_all, at the beginning",
+            "call seed_all, torch.manual_seed or mindspore.set_seed at the beginning",
         )
     if seeds[0] != seeds[1]:
         return Reason(f"unseeded random numbers: the seed is {seeds[0]}, and {seeds[1]} in the second run")
@@ -187,7 +189,7 @@ def _of_state(found: OtherBits, environments: Environments, is_first_step: bool)
         if seeds == (NOT_SET, NOT_SET):
             return Reason(
                 f"unseeded random numbers: {what} begins with other values, and the program sets no seed",
-                "call torch.manual_seed, or probe's seed_all, before the model is made",
+                "call seed_all, torch.manual_seed or mindspore.set_seed before the model is made",
             )
         if seeds[0] != seeds[1]:
             return Reason(f"{what} begins with other values; the seed is {seeds[0]}, and {seeds[1]} in the second run")
