@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, Optional, Union
@@ -12,6 +12,7 @@ from probe.common.align.calls import ERROR, PASS, WARNING
 from probe.common.dump.naming import FORWARD
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import DumpLocation, find_dumps, warn_of_left_out
+from probe.common.environment.environment_file import environment_of_file
 from probe.common.errors import MsprobeException
 from probe.compare.ranks.combination import Combination, in_words
 from probe.compare.ranks.rank_facts import RankFacts, facts_of
@@ -87,12 +88,20 @@ def compare_ranks(run: str) -> RankAnswer:
     if len(ranks) < 2:
         raise MsprobeException(f"{run} holds {len(ranks)} rank{'s' * (len(ranks) != 1)}; --ranks needs two or more.")
     answer = RankAnswer(ranks)
-    history = _History(answer)
+    history = _History(answer, _world(located, ranks))
     for step, of_step in groupby(sorted(located, key=_by_step), key=lambda each: each.step):
         answer.steps.append(step)
         history.add(step, [_facts(each) for each in of_step])
     history.end()
     return answer
+
+
+def _world(located: Sequence[DumpLocation], ranks: Sequence[int]) -> list[int]:
+    """All ranks of the run: those that were recorded, and those that the environment of one of them counts."""
+    environment = environment_of_file(read(located[0].path).path) or {}
+    layout = environment.get("layout")
+    size = layout.get("world_size") if isinstance(layout, Mapping) else None
+    return sorted({*ranks, *(range(size) if type(size) is int else ())})
 
 
 def _by_step(location: DumpLocation) -> tuple[int, int]:
@@ -109,8 +118,8 @@ def _facts(location: DumpLocation) -> RankFacts:
 class _History:
     """The findings, collected step by step."""
 
-    def __init__(self, answer: RankAnswer) -> None:
-        self._answer = answer
+    def __init__(self, answer: RankAnswer, world: Sequence[int]) -> None:
+        self._answer, self._world = answer, world
         self._equal_before: set[str] = set()
         """Parameters that were the same on all ranks in a step before."""
         self._unreduced: dict[str, str] = {}
@@ -127,7 +136,7 @@ class _History:
     def add(self, step: Step, ranks: Sequence[RankFacts]) -> None:
         """Take the ranks of the next step."""
         by_rank = {each.rank: each for each in ranks}
-        reductions, replicas = check_reductions(ranks), replicas_of(ranks)
+        reductions, replicas = check_reductions(ranks, self._world), replicas_of(ranks)
         self._communication += reductions.checked
         self._unchecked.update(reductions.unchecked)
         self._answer.replicas += len(replicas.equal)

@@ -57,10 +57,15 @@ class Reductions:
         self.unchecked[why] = self.unchecked.get(why, 0) + 1
 
 
-def check_reductions(ranks: Sequence[RankFacts]) -> Reductions:
-    """Hold the results of the communication calls of a step against what went in."""
+def check_reductions(ranks: Sequence[RankFacts], world: Sequence[int]) -> Reductions:
+    """Hold the results of the communication calls of a step against what went in.
+
+    Args:
+        ranks: the ranks that were recorded.
+        world: all ranks of the run, which take part in a call that names no group.
+    """
     found = Reductions()
-    for exchange in exchanges([each.calls for each in ranks], [each.rank for each in ranks]):
+    for exchange in exchanges([each.calls for each in ranks], world):
         if exchange.call.function.kind in _CHECKED and not exchange.call.record.endswith(".backward"):
             _check(exchange, found)
     found.wrong.sort(key=lambda each: (each.place, each.rank))

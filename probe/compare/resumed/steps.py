@@ -20,7 +20,7 @@ _CLOSE = 0.1
 """The relative distance of all parameters up to which two steps can be the same one: two models with other weights are
 about 1.4 apart, a checkpoint in bfloat16 is 2e-3 away from its model."""
 _BETTER = 0.9
-"""The nearest step is taken only if the next one is at least this much further away."""
+"""A step whose parameters differ is taken only if its distance is at most this part of that of the next nearest one."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _found(first: Sequence[DumpLocation], theirs: Mapping[int, Sequence[DumpLoca
             f"step of {run} that the resumed run begins with."
         )
     nearest = ordered[0]
-    is_clear = len(ordered) == 1 or distances[nearest] <= _BETTER * distances[ordered[1]]
+    is_clear = len(ordered) > 1 and distances[nearest] <= _BETTER * distances[ordered[1]]
     if distances[nearest] > _CLOSE or (distances[nearest] > 0 and not is_clear):
         raise MsprobeException(
             f"the steps cannot be matched: the parameters of the resumed run are {distances[nearest]:.1e} away from "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import forks
@@ -68,6 +69,16 @@ def test_a_fault_is_the_first_finding(runs: Path, name: str) -> None:
     text = "\n".join(line for line, _ in lines(answer))
     assert answer.findings[0].step == 0, text
     assert all(words in text.partition("also:")[0] for words in WRONG[name]), text
+
+
+def test_a_rank_that_was_not_recorded_is_no_finding(runs: Path, tmp_path: Path) -> None:
+    for name in ("by hand", "ddp"):
+        shutil.copytree(runs / name, tmp_path / name)
+        shutil.rmtree(tmp_path / name / "step0" / "rank2")
+        shutil.rmtree(tmp_path / name / "step1" / "rank2")
+        answer = compare_ranks(str(tmp_path / name))
+        assert answer.findings == [] and answer.ranks == (0, 1)
+        assert any("a rank of the group is not recorded" in fact for fact in answer.facts), answer.facts
 
 
 def test_the_command_prints_it_and_fails_on_demand(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
