@@ -128,7 +128,7 @@ class _History:
         """Keys of the findings of steps before, which are not repeated for each step."""
         self._unchecked: Counter[str] = Counter()
         self._gradients: Counter[str] = Counter()
-        self._communication = 0
+        self._communication = self._by_norms = 0
         self._apart: dict[str, float] = {}
         self._drift = 0, 0.0
         """The number of replicas that differ in the last step, and the largest relative distance."""
@@ -138,6 +138,7 @@ class _History:
         by_rank = {each.rank: each for each in ranks}
         reductions, replicas = check_reductions(ranks, self._world), replicas_of(ranks)
         self._communication += reductions.checked
+        self._by_norms += reductions.by_norms
         self._unchecked.update(reductions.unchecked)
         self._answer.replicas += len(replicas.equal)
         self._drifted(step, replicas)
@@ -148,7 +149,7 @@ class _History:
     def end(self) -> None:
         """Say what was compared."""
         answer = self._answer
-        answer.checked = self._communication + sum(self._gradients.values())
+        answer.checked = self._communication + self._by_norms + sum(self._gradients.values())
         if answer.replicas:
             answer.facts.append(f"{_count(answer.replicas, 'parameter')} with the same bits on all of their ranks")
         if self._apart:
@@ -167,6 +168,9 @@ class _History:
             answer.facts.append(f"{_count(count, 'gradient')} of replicas, of which the optimizer took {what}")
         if self._communication:
             answer.facts.append(f"{_count(self._communication, 'result')} of communication held against what went in")
+        if self._by_norms:
+            norms = "of which norms alone were held against each other, as their parts are in one tensor"
+            answer.facts.append(f"{_count(self._by_norms, 'call')} {norms}")
         for why, count in self._unchecked.most_common():
             answer.facts.append(f"{_count(count, 'call')} not checked: {why}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import hypot, isfinite
 
 from probe.common.collectives.calls import (
     ALL_GATHER,
@@ -13,14 +14,22 @@ from probe.common.collectives.calls import (
     REDUCE,
     REDUCE_SCATTER,
     argument,
+    flow_of,
 )
 from probe.common.collectives.collectives import CollectiveCall, Exchange, exchanges, is_among
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.ranks.combination import Combination, Sums, distance, explanations, fits, in_words, total
 from probe.compare.ranks.rank_facts import Part, RankFacts, part_of
 
 _WORDS = {"": "sum", "SUM": "sum", "AVG": "mean"}
 """The result of a reduction by its operation; of others, such as a maximum, sketches tell nothing."""
+
+
+_NORM = 1e-4
+"""The relative error of norms that are sums of squares in float32: a guess, for sums of up to 2^30 elements."""
+_ESTIMATE = 0.3
+"""The relative error of a norm that is allowed where a sketch estimates it: 3.4 standard errors."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ class Reductions:
 
     checked: int = 0
     """Results that were held against what went in."""
+    by_norms: int = 0
+    """Calls of which norms alone were held against each other."""
     unchecked: dict[str, int] = field(default_factory=dict)
     """The calls that could not be, by the reason."""
     wrong: list[WrongReduction] = field(default_factory=list)
@@ -87,7 +98,13 @@ def _check(exchange: Exchange, found: Reductions) -> None:
     given = {member.rank: _given(member) for member in exchange.members}
     expected = list(_CHECKED[kind](call.rank, sorted(given), given, len(results), exchange))
     if len(expected) != len(results) or None in expected:
-        found.skip("its parts are in one tensor, which a sketch of the whole does not show")
+        is_one = len(results) == 1 and all(len(items) == 1 for items in given.values())
+        if kind not in (ALL_GATHER, REDUCE_SCATTER) or not is_one:
+            found.skip("its parts are in one tensor, which a sketch of the whole does not show")
+        elif kind == ALL_GATHER:
+            _check_gathered(exchange, [items[0] for items in given.values()], results[0], found)
+        elif call.rank == min(given):
+            _check_scattered(exchange, [items[0] for items in given.values()], _WORDS[operation], found)
         return
     for result, parts in zip(results, expected):
         assert parts is not None
@@ -116,6 +133,53 @@ def _check_result(exchange: Exchange, result: Item, parts: Mapping[int, Item], w
     expected = f"the {word}" if len(every) > 1 else f"what rank {every[0]} gave"
     apart = distance(out.sums, meant.factor * total(sums, every))
     found.wrong.append(WrongReduction(call.record, call.rank, call.index, expected, words, apart, exchange.ranks))
+
+
+def _check_gathered(exchange: Exchange, given: Sequence[Item], result: Item, found: Reductions) -> None:
+    """Hold the norm of a tensor that should have the parts of all ranks against theirs: their squares add up."""
+    expected, returned = _norm(given), _norm([result])
+    if expected is None or returned is None:
+        found.skip("its parts are in one tensor, and a norm is missing")
+        return
+    found.by_norms += 1
+    if abs(returned - expected) > max(_NORM, 4 * unit_roundoff(result.dtype)) * expected:
+        text = f"a tensor with norm {returned:.3g}, where the parts together have {expected:.3g}"
+        _add_norms(exchange, "the parts of all ranks", text, returned, expected, found)
+
+
+def _check_scattered(exchange: Exchange, given: Sequence[Item], word: str, found: Reductions) -> None:
+    """Hold the norm of all results together against that of the sum, which the sum of the sketches estimates."""
+    results = [item for each in exchange.members for item in _tensors(each, flow_of(each, None).results, OUTPUT)[:1]]
+    parts, returned = [part for part in map(part_of, given) if part is not None], _norm(results)
+    if returned is None or not len(parts) == len(given) == len(results):
+        found.skip("its parts are in one tensor, and a norm or a sketch is missing")
+        return
+    count, norms = len(given), [float((part.sums @ part.sums) ** 0.5) for part in parts]
+    whole = total({index: part.sums for index, part in enumerate(parts)}, range(count))
+    size = float((whole @ whole) ** 0.5)
+    if size <= 16 * count * max(part.unit for part in parts) * sum(norms):
+        found.skip("its sum cancels, so that its norm tells nothing")
+        return
+    expected = size if word == "sum" else size / count
+    found.by_norms += 1
+    if abs(returned - expected) <= _ESTIMATE * expected:
+        return
+    text = f"tensors that together have norm {returned:.3g}, where the {word} has {expected:.3g}"
+    for factor, name in ((1 / count, "divided"), (float(count), "multiplied")):
+        if abs(returned - factor * expected) <= _ESTIMATE * factor * expected:
+            text = f"the {word} {name} by the number of ranks, by its norm"
+    _add_norms(exchange, f"the {word}", text, returned, expected, found)
+
+
+def _add_norms(exchange: Exchange, meant: str, text: str, returned: float, expected: float, found: Reductions) -> None:
+    call, apart = exchange.call, abs(returned - expected) / max(returned, expected)
+    found.wrong.append(WrongReduction(call.record, call.rank, call.index, meant, text, apart, exchange.ranks))
+
+
+def _norm(items: Sequence[Item]) -> float | None:
+    """The norm of several tensors together; ``None`` where one has none, or an infinite one."""
+    norms = [item.norm for item in items if type(item.norm) is float and isfinite(item.norm)]
+    return hypot(*norms) if len(norms) == len(items) else None
 
 
 def _is_repeated(sums: Mapping[int, Sums], out: Part) -> bool:

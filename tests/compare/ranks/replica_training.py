@@ -17,6 +17,7 @@ from torch import nn
 from msprobe.pytorch import PrecisionDebugger
 
 REAL_ALL_REDUCE = dist.all_reduce
+REAL_SCATTER, REAL_GATHER = dist.reduce_scatter_tensor, dist.all_gather_into_tensor
 DistributedDataParallel = nn.parallel.DistributedDataParallel
 
 
@@ -47,12 +48,22 @@ def group_of_two(tensor: Any, *args: Any, **kwargs: Any) -> None:
     REAL_ALL_REDUCE(tensor, group=PAIR)
 
 
+def scattered_mean(output: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+    REAL_SCATTER(output, tensor)
+    output /= dist.get_world_size()
+
+
+def own_only(output: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+    output.copy_(tensor.repeat(dist.get_world_size(), 1))
+
+
 LIBRARY: dict[str, Callable[..., None]] = {
     "library without a reduction": no_reduction,
     "library with a mean": mean,
     "library that sums twice": twice,
     "library with another group": group_of_two,
 }
+PARTS = ("library that scatters a mean", "library that gathers nothing")
 OF_DDP = ("ddp", "clipped", "micro-batches", "bfloat16", "no_sync", "ignored", "reduced twice", "divided twice")
 PAIR: Any = None
 
@@ -63,7 +74,7 @@ def reduce_gradients(name: str, net: nn.Module, world: int) -> None:
         gradient = parameter.grad
         if gradient is None:
             continue
-        if name in ("by hand", "another seed", "one is forgotten", *LIBRARY):
+        if name in ("by hand", "scattered", "another seed", "one is forgotten", *LIBRARY, *PARTS):
             if name == "one is forgotten" and key == "first.weight":
                 continue
             dist.all_reduce(gradient)
@@ -87,6 +98,8 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(100 + rank)
     dist.all_reduce = LIBRARY.get(name, REAL_ALL_REDUCE)
+    dist.reduce_scatter_tensor = scattered_mean if name == "library that scatters a mean" else REAL_SCATTER
+    dist.all_gather_into_tensor = own_only if name == "library that gathers nothing" else REAL_GATHER
     debugger = PrecisionDebugger(dump_path=str(folder / name), task="statistics", level="mix")
     for _ in range(2):
         debugger.start(model)
@@ -103,10 +116,18 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
         gathered = [torch.zeros(5) for _ in range(world)]
         dist.all_gather(gathered, model(tokens).detach().float().mean((0, 1)))
         optimizer.zero_grad()
+        if "scatter" in name or "gathers" in name:
+            part, whole = torch.zeros(4, 16), torch.zeros(4 * world, 16)
+            dist.reduce_scatter_tensor(part, torch.randn(4 * world, 16, generator=generator))
+            dist.all_gather_into_tensor(whole, part)
         debugger.stop()
         debugger.step()
     PrecisionDebugger.reset()
-    dist.all_reduce = REAL_ALL_REDUCE
+    dist.all_reduce, dist.reduce_scatter_tensor, dist.all_gather_into_tensor = (
+        REAL_ALL_REDUCE,
+        REAL_SCATTER,
+        REAL_GATHER,
+    )
 
 
 def main() -> None:

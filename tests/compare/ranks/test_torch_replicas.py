@@ -24,6 +24,7 @@ RIGHT = {
     "bfloat16": "the mean",
     "by hand": "the mean",
     "sum": "the sum",
+    "scattered": "the mean",
 }
 WRONG = {
     "plain": ("gradient of embed.weight, first.weight, first.bias, last.weight, last.bias", "never reduced"),
@@ -40,6 +41,10 @@ WRONG = {
     "library without a reduction": ("Distributed.all_reduce.0.forward and 4 more returned", "never reduced"),
     "library with a mean": ("Distributed.all_reduce.0.forward and 4 more returned the mean; expected the sum",),
     "library that sums twice": ("returned the sum times the number of ranks: reduced two times; expected the sum",),
+    "library that scatters a mean": (
+        "reduce_scatter_tensor.0.forward returned the sum divided by the number of ranks, by its norm",
+    ),
+    "library that gathers nothing": ("all_gather_into_tensor.0.forward returned a tensor with norm",),
     "library with another group": ("returned the sum over ranks 0, 1 alone: another group; expected the sum",),
 }
 
