@@ -28,6 +28,8 @@ class Part(NamedTuple):
     """The unit roundoff of its dtype; 0 of whole numbers."""
     elements: int
     shape: tuple[int, ...] = ()
+    is_constant: bool = False
+    """True if all elements are the same, as those of a bias at the beginning, or if nothing tells."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ def part_of(item: Item) -> Part | None:
     found = item.sketch
     if found is None or found.excluded:
         return None
-    return Part(found.sums.astype("f8"), unit_roundoff(item.dtype), math.prod(item.shape or ()), item.shape or ())
+    shape = item.shape or ()
+    return Part(found.sums.astype("f8"), unit_roundoff(item.dtype), math.prod(shape), shape, item.max == item.min)
 
 
 def facts_of(dump: Dump, rank: int) -> RankFacts:

@@ -39,10 +39,8 @@ class ReducedGradient:
 class StepReplicas:
     """The replicas of one step."""
 
-    parameters: int = 0
-    """Parameters that more than one rank has by their names and shapes."""
     equal: list[Replica] = field(default_factory=list)
-    """Those that all of these ranks have with the same bits."""
+    """The parameters that all ranks which have them have with the same bits."""
     apart: dict[str, float] = field(default_factory=dict)
     """The largest relative distance of two ranks, of the others."""
     gradients: list[ReducedGradient] = field(default_factory=list)
@@ -50,27 +48,62 @@ class StepReplicas:
     reduced_apart: list[str] = field(default_factory=list)
     """Parameters that differ between ranks whose optimizers took the same gradient, as those of replicas."""
 
+    def add(self, shared: _Shared) -> None:
+        """Take a parameter, with its gradients."""
+        name, ranks = shared.name, shared.ranks
+        if shared.is_equal:
+            self.equal.append(Replica(name, tuple(each.rank for each in ranks)))
+        else:
+            self.apart[name] = _largest(shared.parts)
+            whole = _gradient(name, ranks)
+            # Those of two parts of a model have nothing in common.
+            if whole is not None and whole.are_equal and any(ranks[0].taken[name].sums):
+                self.reduced_apart.append(name)
+        gradients = (_gradient(name, group) for group in _groups(ranks, name))
+        self.gradients += [each for each in gradients if each is not None]
+
 
 def replicas_of(ranks: Sequence[RankFacts]) -> StepReplicas:
-    """The parameters of a step, and their gradients."""
+    """The parameters of a step, and their gradients.
+
+    Parts of a split model have the same bits where all elements of a parameter are the same, such as zeros of a bias.
+    Such parameters are replicas only where all others are, too.
+    """
     found = StepReplicas()
-    for name in dict.fromkeys(name for each in ranks for name in each.parameters):
-        having = [each for each in ranks if name in each.parameters]
-        parts = [each.parameters[name] for each in having]
-        if len(having) < 2 or len({part.shape for part in parts}) > 1:
-            continue
-        found.parameters += 1
-        if all((part.sums == parts[0].sums).all() for part in parts):
-            found.equal.append(Replica(name, tuple(each.rank for each in having)))
-        else:
-            found.apart[name] = _largest(parts)
-            whole = _gradient(name, having)
-            # Those of two parts of a model have nothing in common.
-            if whole is not None and whole.are_equal and any(having[0].taken[name].sums):
-                found.reduced_apart.append(name)
-        gradients = (_gradient(name, group) for group in _groups(having, name))
-        found.gradients += [each for each in gradients if each is not None]
+    shared = [having for name in dict.fromkeys(name for each in ranks for name in each.parameters)
+              if (having := _Shared.of(name, ranks)) is not None]  # fmt: skip
+    varied = [each for each in shared if not each.is_constant]
+    is_whole = bool(varied) and all(each.is_equal for each in varied)
+    for each in shared if is_whole else varied:
+        found.add(each)
     return found
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A parameter that several ranks have by its name and shape."""
+
+    name: str
+    ranks: list[RankFacts]
+
+    @classmethod
+    def of(cls, name: str, ranks: Sequence[RankFacts]) -> _Shared | None:
+        having = [each for each in ranks if name in each.parameters]
+        shapes = {each.parameters[name].shape for each in having}
+        return cls(name, having) if len(having) > 1 and len(shapes) == 1 else None
+
+    @property
+    def parts(self) -> list[Part]:
+        return [each.parameters[self.name] for each in self.ranks]
+
+    @property
+    def is_constant(self) -> bool:
+        return any(part.is_constant for part in self.parts)
+
+    @property
+    def is_equal(self) -> bool:
+        first, *others = self.parts
+        return all((first.sums == part.sums).all() for part in others)
 
 
 def _largest(parts: Sequence[Part]) -> float:

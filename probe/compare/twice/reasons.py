@@ -56,6 +56,13 @@ class Environments(NamedTuple):
         return isinstance(switches, Mapping) and switches.get(switch) is True
 
     @property
+    def threads(self) -> int:
+        """The threads of a kernel on the CPU; 1 if it is not known."""
+        switches = self.first.get("switches")
+        found = switches.get("threads") if isinstance(switches, Mapping) else None
+        return found if type(found) is int else 1
+
+    @property
     def has_device(self) -> bool:
         """True if the machine has a GPU or an NPU that the framework sees."""
         return bool(self.first.get("devices"))
@@ -150,6 +157,11 @@ def _of_result(found: OtherBits, environments: Environments) -> Reason:
                 f"choice of algorithm: products such as {what} may take another one if streams share a workspace",
                 "CUBLAS_WORKSPACE_CONFIG=:4096:8 and torch.use_deterministic_algorithms(True)",
             )
+    if not environments.has_device and environments.threads > 1 and called.has(trait):
+        return Reason(
+            f"atomics: {environments.threads} threads of the CPU add or write in {what} in any order",
+            "torch.use_deterministic_algorithms(True), or torch.set_num_threads(1)",
+        )
     inside = "random numbers, the time, memory to which nothing was written, or threads without an order"
     if found.is_module:
         return Reason(

@@ -92,6 +92,12 @@ def reduce_gradients(name: str, net: nn.Module, world: int) -> None:
 def train(name: str, folder: Path, rank: int, world: int) -> None:
     torch.manual_seed(7 + rank * (name == "another seed"))
     net: nn.Module = Net().to(torch.bfloat16 if name == "bfloat16" else torch.float32)
+    if name == "split":
+        parts = torch.Generator().manual_seed(rank)
+        net.embed.requires_grad_(False)  # type: ignore[union-attr]
+        for layer in (net.first, net.last):
+            nn.init.normal_(layer.weight, generator=parts)  # type: ignore[arg-type, union-attr]
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type, union-attr]
     if name == "ignored":
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["first.weight"])
     model = DistributedDataParallel(net) if name in OF_DDP else net

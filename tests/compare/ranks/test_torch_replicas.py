@@ -52,7 +52,7 @@ WRONG = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, port = tmp_path_factory.mktemp("ranks"), str(free_port())
-    arguments = [(str(folder), str(rank), port, str(WORLD), *RIGHT, *WRONG) for rank in range(WORLD)]
+    arguments = [(str(folder), str(rank), port, str(WORLD), *RIGHT, *WRONG, "split") for rank in range(WORLD)]
     environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT}
     server = forks.server(*forks.with_tool("torch"))
     for process in server.run(SCRIPT, *arguments, environment=environment, timeout=150):
@@ -74,6 +74,12 @@ def test_a_fault_is_the_first_finding(runs: Path, name: str) -> None:
     text = "\n".join(line for line, _ in lines(answer))
     assert answer.findings[0].step == 0, text
     assert all(words in text.partition("also:")[0] for words in WRONG[name]), text
+
+
+def test_parts_of_a_split_model_are_no_replicas_though_their_biases_begin_alike(runs: Path) -> None:
+    answer = compare_ranks(str(runs / "split"))
+    assert answer.findings == []
+    assert any("parts of a split model" in fact for fact in answer.facts), answer.facts
 
 
 def test_a_rank_that_was_not_recorded_is_no_finding(runs: Path, tmp_path: Path) -> None:

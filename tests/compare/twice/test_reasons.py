@@ -42,6 +42,8 @@ def test_switches_decide_what_can_be_the_reason() -> None:
 def test_without_a_device_no_atomics_are_blamed() -> None:
     found = OtherBits(How.RESULT, "Functional.embedding.0.backward", "", "embedding", False, False, "output 0")
     assert "its kernel, or code inside of the call" in reason(found, Environments({}, {})).cause
+    threads = {"switches": {"threads": 4}}
+    assert "4 threads of the CPU add or write in embedding" in reason(found, Environments(threads, threads)).cause
 
 
 def test_a_sum_over_ranks_is_one_in_another_order() -> None:
