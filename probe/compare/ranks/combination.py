@@ -6,12 +6,15 @@ and what a reduction of float32 or bfloat16 rounds bounds how far off it may be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from probe.common.numerics.rounding import lost_in_sum
 
 Sums = NDArray[np.float64]
 """The 64 sums of a sketch, shape ``[64]``."""
@@ -39,11 +42,13 @@ def total(parts: Mapping[int, Sums], ranks: Sequence[int]) -> Sums:
 
 def fits(result: Sums, parts: Mapping[int, Sums], what: Combination, unit: float) -> bool:
     """True if the result is this combination, up to the rounding of a dtype with unit roundoff `unit`."""
-    expected = what.factor * total(parts, what.ranks)
-    # A part is rounded at most once for each addition that it goes through.
-    size = abs(what.factor) * sum(float(np.linalg.norm(parts[rank])) for rank in what.ranks)
-    allowed = _SAFETY * (len(what.ranks) * unit + _SKETCH) * size
-    return float(np.linalg.norm(result - expected)) <= allowed
+    whole = total(parts, what.ranks)
+    size, sizes = float(np.linalg.norm(whole)), [float(np.linalg.norm(parts[rank])) for rank in what.ranks]
+    # The partial sums are rounded, and the product with the factor.
+    lost = lost_in_sum(len(sizes), unit)
+    rounding = math.hypot(lost.of_terms * math.hypot(*sizes), lost.of_sum * size) + unit * size
+    allowed = abs(what.factor) * _SAFETY * (rounding + _SKETCH * sum(sizes))
+    return float(np.linalg.norm(result - what.factor * whole)) <= allowed
 
 
 def distance(result: Sums, expected: Sums) -> float:

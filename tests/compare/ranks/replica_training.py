@@ -94,10 +94,10 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
     net: nn.Module = Net().to(torch.bfloat16 if name == "bfloat16" else torch.float32)
     if name == "split":
         parts = torch.Generator().manual_seed(rank)
-        net.embed.requires_grad_(False)  # type: ignore[union-attr]
+        net.embed.requires_grad_(False)
         for layer in (net.first, net.last):
-            nn.init.normal_(layer.weight, generator=parts)  # type: ignore[arg-type, union-attr]
-            nn.init.zeros_(layer.bias)  # type: ignore[arg-type, union-attr]
+            nn.init.normal_(layer.weight, generator=parts)
+            nn.init.zeros_(layer.bias)
     if name == "ignored":
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["first.weight"])
     model = DistributedDataParallel(net) if name in OF_DDP else net
@@ -113,7 +113,7 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
         for part in range(parts):
             tokens = torch.randint(12, (6, 4), generator=generator)
             if name == "no_sync" or part + 1 < parts:
-                with model.no_sync():  # type: ignore[operator]
+                with model.no_sync():
                     (model(tokens).square().mean() / parts).backward()
             else:
                 (model(tokens).square().mean() / parts).backward()
