@@ -88,7 +88,7 @@ def _check(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         raise MsprobeException(
             f'--twice compares what was recorded; the task is "{task}"; allowed: {", ".join(_TASKS)}.'
         )
-    if os.environ.get("TORCHELASTIC_RUN_ID") or int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
+    if os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
         raise MsprobeException(
             "--twice stands in front of a launcher, which is run two times: msprobe run --twice --follow-children "
             "-m torch.distributed.run --nproc-per-node N train.py."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,15 @@ def test_the_same_bits_are_deterministic_also_where_memory_was_overwritten(
     found, text = answered(new_debugger, tmp_path, name)
     assert text.startswith("deterministic: 3 steps, ") and "CRC-32" in text, text
     assert not found.differs and found.first is None
+
+
+def test_a_step_that_one_run_lacks_is_a_difference(new_debugger: Any, tmp_path: Path) -> None:
+    first, second = (trained(new_debugger, tmp_path / str(number), "nothing", number) for number in (0, 1))
+    shutil.rmtree(second / "step2")
+    found = repetition(str(first), str(second))
+    text = "\n".join(line for line, _ in lines(found))
+    assert found.differs and text.startswith("not the same two times: one run lacks what the other has"), text
+    assert text.endswith("missing: step 2 is in the first run only"), text
 
 
 @pytest.mark.parametrize(
