@@ -17,6 +17,7 @@ from probe.compare.comparison import ComparedDumps, compare_pair
 from probe.compare.resumed.state import LOST, UNTOLD, First, State, key_of_tensor, states
 from probe.compare.resumed.steps import MatchedSteps, matched_steps
 from probe.compare.runner import pair_tasks
+from probe.compare.summary import in_words
 from probe.compare.twice.answer import call_words
 from probe.compare.twice.first_bits import OtherBits, own_calls
 
@@ -36,6 +37,8 @@ class ResumedAnswer:
     """The first call that has other bits by itself."""
     at: tuple[int, int] = (0, 0)
     """The step of this call in both runs."""
+    label: str = ""
+    """The rank of this call, such as ``rank1``, if there are several."""
     is_enough: bool = True
     """True if most of what one run recorded has a counterpart in the other."""
 
@@ -58,7 +61,7 @@ class ResumedAnswer:
             "steps": [list(pair) for pair in self.steps],
             "first": None
             if self.found is None
-            else {**asdict(self.found), "how": self.found.how.value, "step": self.at[0]},
+            else {**asdict(self.found), "how": self.found.how.value, "step": self.at[0], "label": self.label},
         }
 
 
@@ -92,16 +95,23 @@ def compare_resumed(resumed: str, uninterrupted: str, at: int | None = None) -> 
             answer = replace(answer, states=merged, is_enough=is_enough)
         if here not in answer.steps:
             answer = replace(answer, steps=[*answer.steps, here])
-        if answer.found is None and found:
-            answer = replace(answer, found=found[0], at=here)
+        # What a rank draws otherwise reaches all others, in later calls.
+        if found and (answer.found is None or _order(found[0]) < _order(answer.found)):
+            answer = replace(answer, found=found[0], at=here, label=task.pair.label)
     return answer
+
+
+def _order(found: OtherBits) -> tuple[bool, int]:
+    return found.communicates, found.place
 
 
 def _merged(states: list[State], further: list[State], label: str) -> list[State]:
     """The states of the first rank, in which what a further one lost counts; that says which rank it is."""
     if not states:
         return further
-    lost = {each.name: each._replace(text=f"{label}: {each.text}") for each in further if each.status == LOST}
+    lost = {
+        each.name: each._replace(text=f"{in_words('', label)}: {each.text}") for each in further if each.status == LOST
+    }
     return [lost.get(each.name, each) if each.status != LOST else each for each in states]
 
 
@@ -156,7 +166,8 @@ def lines(answer: ResumedAnswer) -> Iterator[tuple[str, str]]:
     for each in answer.states:
         yield f"  {each.name}: {each.status}: {each.text}", ERROR if each.status == LOST else ""
     if answer.found is not None:
-        where = f"step {answer.at[0]} (step {answer.at[1]} of the other)"
+        rank = f", {in_words('', answer.label)}" if answer.label else ""
+        where = f"step {answer.at[0]} (step {answer.at[1]} of the other){rank}"
         yield f"  first call that differs: {where}, {call_words(answer.found)}", ""
         if answer.found.line:
             yield f"  line:   {answer.found.line}", ""
