@@ -46,6 +46,9 @@ _EPILOG = """which command:
   one operator is suspected                     msprobe acc_check -api_info ./run_a
   one call is suspected                         msprobe replay ./dump.json Functional.silu.0
   environments or settings differ               msprobe config_check -d train.sh, and -c PACK_A PACK_B
+  two runs of one program differ                msprobe run --twice train.py
+  a resumed run goes on otherwise               msprobe compare ./resumed ./uninterrupted --resumed
+  ranks drift apart                             msprobe compare --ranks ./run_a
   weights differ                                msprobe ckpt_compare ./a.safetensors ./b.safetensors
   rollout and training differ                   msprobe rollout_check old.npy new.npy
   the run was killed                            msprobe recover ./run_a

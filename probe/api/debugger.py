@@ -46,6 +46,7 @@ class PrecisionDebugger:
         model: The module, or modules, for a `start` that is given none, as older releases had it.
         against: A golden run with which each call is compared while the program runs.
         stop_at: ``divergence`` ends the program, with status 1, after the step that diverges from it.
+        summary_mode: ``statistics``, ``md5`` or ``xor``; what a record has of a tensor, which wins over the file, too.
 
     Raises:
         MsprobeException: a value is wrong; the message names it and what is allowed.
@@ -96,11 +97,12 @@ class PrecisionDebugger:
         model: Any = None,
         against: str | None = None,
         stop_at: str | None = None,
+        summary_mode: str | None = None,
     ) -> None:
         cls = type(self)
         arguments = {
             "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api,
-            "against": against, "stop_at": stop_at,
+            "against": against, "stop_at": stop_at, "summary_mode": summary_mode,
         }  # fmt: skip
         if sinks is not None:
             _check_sinks(sinks)
@@ -133,7 +135,7 @@ class PrecisionDebugger:
         if config_path is not None and config_path != self._config_path:
             used = "none" if self._config_path is None else show(self._config_path)
             ignored.append(("config_path", show(config_path), used))
-        for name in ("task", "dump_path", "level", "module", "api", "against", "stop_at"):
+        for name in ("task", "dump_path", "level", "module", "api", "against", "stop_at", "summary_mode"):
             if arguments[name] is not None and arguments[name] != getattr(config, name):
                 ignored.append((name, show(arguments[name]), show(getattr(config, name))))
         step, used = arguments["step"], numbers_text(config.step) or "all"

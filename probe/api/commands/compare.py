@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.question import Answer, Invocation, Question
+from probe.api.commands.question import Answer, Invocation, Question, UsageError
 from probe.api.commands.two_runs import (
     DIVERGENCE,
     NEVER,
@@ -45,6 +45,9 @@ class Compare(Question):
         add = parser.add_argument
         add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
         add_pair(parser)
+        add("--resumed", action="store_true", help="the target was resumed from a checkpoint: which state was lost")
+        add("--resumed-at", metavar="STEP", type=int, help="the step of the baseline that it was resumed at (found)")
+        add("--ranks", metavar="RUN", type=arguments.path, help="compare the ranks of one run with each other")
         arguments.add_output(parser, "tables")
         add("--xlsx", action="store_true", help="write a workbook instead of CSV")
         arguments.add_matching(parser)
@@ -82,6 +85,10 @@ class Compare(Question):
         from probe.compare.options import Options
         from probe.monitor.gradients import probed_ranks
 
+        if args.resumed or args.resumed_at is not None:
+            return _resumed(args, invocation)
+        if args.ranks is not None:
+            return _of_ranks(args, invocation)
         set_pair(args)
         if probed_ranks(args.target_path) and probed_ranks(args.golden_path):
             return _gradients(args)
@@ -198,6 +205,29 @@ def _first_of_ranks(analyses: list[Analysis]) -> Iterator[str]:
         if not analysis.found:
             yield f"{step}{analysis.answer}"
         yield from (f"  {path}" for path in analysis.files)
+
+
+def _of_ranks(args: argparse.Namespace, invocation: Invocation) -> Answer:
+    """Compare the ranks of one run with each other."""
+    from probe.compare.ranks.answer import compare_ranks, lines
+
+    if args.dumps or args.target_path or args.golden_path or args.last:
+        raise UsageError("--ranks compares the ranks of one run; give no other run")
+    found = compare_ranks(args.ranks)
+    if args.fail_on != NEVER and not found.is_judged:
+        invocation.problem(f"cannot be told: the ranks of {args.ranks} have nothing recorded in common")
+    return Answer(lambda: lines(found), found.as_json, args.fail_on != NEVER and bool(found.findings))
+
+
+def _resumed(args: argparse.Namespace, invocation: Invocation) -> Answer:
+    """Hold a run that was resumed from a checkpoint against one that was not interrupted."""
+    from probe.compare.resumed.answer import compare_resumed, lines
+
+    set_pair(args)
+    found = compare_resumed(args.target_path, args.golden_path, args.resumed_at)
+    if args.fail_on != NEVER and not found.differs and not found.is_enough:
+        invocation.problem("cannot be told whether the run was resumed in the same state: not enough in common")
+    return Answer(lambda: lines(found), found.as_json, args.fail_on != NEVER and found.differs)
 
 
 def _gradients(args: argparse.Namespace) -> Answer:

@@ -246,6 +246,7 @@ def load_config(
     api: object = None,
     against: object = None,
     stop_at: object = None,
+    summary_mode: object = None,
 ) -> Config:
     """Read and check the file `path`; what is given as an argument wins over the file.
 
@@ -254,6 +255,7 @@ def load_config(
         task, dump_path, level, step: the constructor's arguments as the user gave them, ``None`` if not given.
         module, api: the patterns of ``msprobe run``, ``None`` if not given.
         against, stop_at: its golden run and where it ends, ``None`` if not given.
+        summary_mode: that of the task's section, ``None`` if not given.
 
     Returns:
         The configuration; equal for equal content, so the file can be read again while the training runs.
@@ -272,7 +274,7 @@ def load_config(
         raise Location(_argument("config_path"), "config_path").wrong(path, "the path of a .json file as text")
     arguments = {
         "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api,
-        "against": against, "stop_at": stop_at,
+        "against": against, "stop_at": stop_at, "summary_mode": summary_mode,
     }  # fmt: skip
     given = {key: value for key, value in arguments.items() if value is not None}
     content = {"dump_path": Config.dump_path} if path is None else read_object(path)

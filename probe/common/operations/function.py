@@ -81,6 +81,11 @@ class Trait(Enum):
     """The function computes the absolute value of a complex number, which is rounded."""
     FACTORISES = auto()
     """The function factorises matrices (the last two dimensions of its first argument) or squares them."""
+    UNORDERED = auto()
+    """On a GPU or an NPU, the result may have other bits in each run, because threads add or write its elements in any
+    order; ``torch.use_deterministic_algorithms`` forbids it, and its documentation has the list."""
+    UNORDERED_GRADIENT = auto()
+    """The same of one of its gradients."""
     FREE_ORDER = auto()
     """The results are right in any order."""
     FREE_SIGNS = auto()
