@@ -88,6 +88,8 @@ def _check(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         raise MsprobeException(
             f'--twice compares what was recorded; the task is "{task}"; allowed: {", ".join(_TASKS)}.'
         )
+    if args.against is not None or args.stop_at is not None:
+        raise MsprobeException("--twice cannot be used with --against: its second run is compared with its first one.")
     if os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
         raise MsprobeException(
             "--twice stands in front of a launcher, which is run two times: msprobe run --twice --follow-children "
