@@ -43,6 +43,7 @@ from probe.backends.protocol.trends import (
     Measured,
     Measurer,
     Signature,
+    Sketched,
     SpectralNorm,
     Trends,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "ScriptWords",
     "Settings",
     "Signature",
+    "Sketched",
     "SpectralNorm",
     "StepKeeper",
     "Tensors",

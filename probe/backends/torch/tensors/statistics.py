@@ -182,10 +182,14 @@ def fetched(sums: Sequence[torch.Tensor]) -> list[bytes]:
     for members in groups.values():
         rows = own.numpy(own.cpu(functions.stack([sums[i] for i in members])))
         for i, row in zip(members, rows):
-            count = int(row[LANES])
-            whole = definition.Sketch(row[:LANES], count, row[LANES + 1 :] if count else None)
-            found[i] = whole.packed()
+            found[i] = packed_row(row)
     return found
+
+
+def packed_row(row: np.ndarray[Any, Any]) -> bytes:
+    """The packed sketch of what `on_device` made, on the host."""
+    count = int(row[LANES])
+    return definition.Sketch(row[:LANES], count, row[LANES + 1 :] if count else None).packed()
 
 
 # --- statistics
