@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from probe.common.errors import FileCheckException
 from probe.common.numerics.sketch import LANES, cosine_interval
 from probe.common.report.trends import GRADIENT_DIRECTION, REDUCED
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
-from probe.monitor.monitor_run import MonitorRun
+from probe.monitor.monitor_run import MonitorRun, read_monitor
 
-LEAST = 1e-3
-"""Tangent of half an angle below which nothing is a turn. Measured over 20 steps of five models: in float32, another
-order of sums reaches 1e-5."""
+LEAST = 0.05
+"""Tangent of half an angle below which nothing is a turn: 6 degrees. Measured in float32: another order of sums reaches
+1e-5, until an element crosses a ReLU. With five convolutions all gradients then turn by 0.001, and soon by 0.01."""
+NORMS_AGREE = 1e-3
+"""Relative difference of norms that are said to agree. A guess."""
 GROWTH = 10.0
 """A gradient turns if the tangent of half the angle is so many times what it, and the usual gradient, had before. The
 sketches of both steps err by up to a quarter, so that a growth by 6 is certain."""
+LEAST_ERROR = 1e-3
+"""The error of a direction, relative to the size of a usual element, below which a gradient that turns is none: a bias
+before a normalisation has a gradient of rounding error alone, which points anywhere, and a single number near 0 changes
+its sign. Measured in float32: 1e-5 for the biases of five convolutions over 4,096 positions."""
 WHOLE = 0.9
 """Share of the gradients that turn in one step, from which on none of them is named as the first. A guess."""
 FAR = 0.5
@@ -54,22 +61,24 @@ class Turn:
     turned: int
     """The gradients that turn in this step, of so many:"""
     gradients: int
+    """Those of rounding error alone are not counted."""
 
     def as_json(self) -> dict[str, Any]:
         return {key: value if value == value else None for key, value in vars(self).items()}
 
     def text(self) -> str:
-        """Where it is, and the cosine."""
+        """The step, the rank, the parameter, the cosine and the norms."""
         where = f"step {self.step}, rank {self.rank}"
         numbers = f"cosine {cosine_text(self.cosine)}"
         low, high = cosine_text(self.low), cosine_text(self.high)
         if low != high:
             numbers += f" ({low} to {high})"
         if self.before == self.before:
-            numbers += f", {cosine_text(self.before)} or more before"
+            before = cosine_text(self.before)
+            numbers += f", before {before}" if before == "1" else f", before at least {before}"
         if not self.name:
             return f"{where}: {self.turned} of {self.gradients} gradients, in the middle {numbers}"
-        if abs(self.norm_ratio - 1) < LEAST:
+        if abs(self.norm_ratio - 1) < NORMS_AGREE:
             numbers += "; the norms agree"
         elif self.norm_ratio == self.norm_ratio:
             numbers += f"; its norm is {self.norm_ratio:.4g} times that of the other run"
@@ -89,9 +98,11 @@ def cosine_text(cosine: float) -> str:
 
     Example:
         >>> cosine_text(0.99998734), cosine_text(-0.31), cosine_text(1.0)
-        ('0.999987', '-0.31', '1.0000000')
+        ('0.999987', '-0.31', '1')
     """
-    far = max(1 - abs(cosine), 10.0**-_DIGITS)
+    far = 1 - abs(cosine)
+    if far < 10.0**-_DIGITS:
+        return f"{cosine:.0f}"
     return f"{cosine:.{min(_DIGITS, max(2, 1 - math.floor(math.log10(far))))}f}"
 
 
@@ -101,22 +112,32 @@ def first_turn(run: MonitorRun, other: MonitorRun) -> Turn | None:
     return min(found, key=lambda turn: (turn.step, turn.rank), default=None)
 
 
+def turn_of_probes(target: str, golden: str) -> Turn | None:
+    """The first turn of two runs of the gradient probe, see `first_turn`.
+
+    Args:
+        target, golden: The ``dump_path`` of each.
+    """
+    try:
+        runs = [read_monitor(path) for path in (target, golden)]
+    except FileCheckException:
+        return None  # collected without sketches
+    return first_turn(*runs)
+
+
 def _turn_of_rank(rank: int, run: MonitorRun, other: MonitorRun) -> Turn | None:
-    usual: dict[_Key, float] = {}
+    usual = _Usual()
     for step in sorted({*run.steps} & {*other.steps}):
         mine, theirs = (_rows(each, rank, step, GRADIENT_DIRECTION) for each in (run, other))
         if mine is None or theirs is None or mine.sketches is None or theirs.sketches is None:
             continue
         mine, theirs = mine.aligned(theirs)
-        assert mine.sketches is not None and theirs.sketches is not None
-        angles = half_tangents(mine.sketches, theirs.sketches)
-        turned = _turned(mine, angles, usual) if usual else _outliers(mine, angles)
+        now = _angles(mine, theirs)
+        turned = usual.turned(mine, now)
         if turned.any():
             norms = [_norms(_rows(each, rank, step, REDUCED)) for each in (run, other)]
-            return _turn(mine, theirs, turned, usual, (norms[0], norms[1]))
-        for key, angle in zip(mine.row_keys(), angles.tolist()):
-            if angle == angle:
-                usual[key] = max(usual.get(key, 0.0), angle)
+            return _turn(mine, theirs, turned, int((now.sizes >= LEAST_ERROR).sum()), usual, (norms[0], norms[1]))
+        usual.add(mine, now)
     return None
 
 
@@ -142,34 +163,61 @@ def half_tangents(one: Floats, other: Floats) -> Floats:
     return found
 
 
-def _turned(rows: FamilyRows, angles: Floats, usual: Mapping[_Key, float]) -> Flags:
-    middle = float(np.median(list(usual.values())))
-    before = np.array([usual.get(key, math.inf) for key in rows.row_keys()])
-    found: Flags = angles > np.maximum(LEAST, GROWTH * np.maximum(before, middle))
-    return found
+class _Angles(NamedTuple):
+    """The angles of the gradients of one step."""
+
+    half_tangents: Floats
+    sizes: Floats
+    """The root mean square of the elements of each gradient, relative to that of the usual gradient."""
+
+    @property
+    def errors(self) -> Floats:
+        """The difference of both directions, in units of a usual element."""
+        return np.minimum(self.half_tangents, 1.0) * self.sizes
 
 
-def _outliers(rows: FamilyRows, angles: Floats) -> Flags:
-    """The gradients that point elsewhere in the first step, beside the others of it.
-
-    A gradient that is rounding error, as that of a bias before a normalisation, points anywhere. It is small then: its
-    error is not larger than those of others, relative to the usual size of an element.
-    """
-    known: Flags = ~np.isnan(angles)
-    if not known.any():
-        return known
-    if float(np.median(angles[known])) >= FAR:
-        return known & (angles >= FAR)
-    errors = np.minimum(angles, 1.0) * _sizes(rows)
-    limits = [max(LEAST, GROWTH * float(np.median(angles[known]))), GROWTH * float(np.median(errors[known]))]
-    return known & (angles > limits[0]) & (errors > limits[1])
-
-
-def _sizes(rows: FamilyRows) -> Floats:
-    """The root mean square of the elements of each gradient."""
+def _angles(rows: FamilyRows, other: FamilyRows) -> _Angles:
+    found = half_tangents(_sums(rows), _sums(other))
     elements = np.ones(len(rows.names)) if rows.numel is None else np.maximum(rows.numel, 1)
-    found: Floats = np.linalg.norm(_sums(rows), axis=1) / np.sqrt(elements)
-    return found
+    sizes = np.linalg.norm(_sums(rows), axis=1) / np.sqrt(elements)
+    known = sizes[sizes > 0]
+    usual = float(np.median(known)) if len(known) else 1.0
+    return _Angles(found, sizes / usual)
+
+
+class _Usual:
+    """The largest angle and error of each gradient so far."""
+
+    def __init__(self) -> None:
+        self._of: dict[_Key, tuple[float, float]] = {}
+
+    def cosine(self, key: _Key) -> float:
+        """The smallest cosine so far; NaN if there is none."""
+        angle = self._of.get(key, (math.nan, 0.0))[0]
+        return (1 - angle**2) / (1 + angle**2) if angle < math.inf else -1.0 if angle == math.inf else math.nan
+
+    def add(self, rows: FamilyRows, now: _Angles) -> None:
+        for key, angle, error in zip(rows.row_keys(), now.half_tangents.tolist(), now.errors.tolist()):
+            if angle == angle:
+                before = self._of.get(key, (0.0, 0.0))
+                self._of[key] = max(before[0], angle), max(before[1], error)
+
+    def turned(self, rows: FamilyRows, now: _Angles) -> Flags:
+        """The gradients that point elsewhere than before, or, in the first step, than the others of it."""
+        known: Flags = ~np.isnan(now.half_tangents)
+        if not known.any():
+            return known
+        if self._of:
+            before = np.array([self._of.get(key, (math.inf, math.inf)) for key in rows.row_keys()])
+            middle = np.median(list(self._of.values()), axis=0)
+        else:
+            before = np.zeros((len(known), 2))
+            middle = np.array([np.median(each[known]) for each in (now.half_tangents, now.errors)])
+            if middle[0] >= FAR:
+                return known & (now.half_tangents >= FAR)
+        least = np.maximum([LEAST, LEAST_ERROR], GROWTH * np.maximum(before, middle))
+        found: Flags = np.asarray((np.stack((now.half_tangents, now.errors), axis=1) > least).all(axis=1))
+        return found
 
 
 def _sums(rows: FamilyRows) -> Floats:
@@ -181,21 +229,21 @@ def _turn(
     rows: FamilyRows,
     other: FamilyRows,
     turned: Flags,
-    usual: Mapping[_Key, float],
+    judged: int,
+    usual: _Usual,
     norms: tuple[Mapping[_Key, float], Mapping[_Key, float]],
 ) -> Turn:
     at = np.flatnonzero(turned).tolist()
-    is_whole = len(at) >= WHOLE * len(rows.names) and len(at) > 1
+    is_whole = len(at) >= WHOLE * judged and len(at) > 1
     elements = [None if rows.numel is None else int(np.nan_to_num(rows.numel[row], nan=LANES + 1)) for row in at]
     mine, theirs = _sums(rows), _sums(other)
     cosines = [cosine_interval(mine[row], theirs[row], number) for row, number in zip(at, elements)]
     shown = sorted(range(len(at)), key=lambda index: cosines[index].estimate)[len(at) // 2] if is_whole else 0
     key = rows.row_keys()[at[shown]]
-    before = usual.get(key, math.nan)
     sizes = [each.get(key, math.nan) for each in norms]
     return Turn(
-        rows.step, rows.rank, "" if is_whole else key[0], *cosines[shown], (1 - before**2) / (1 + before**2),
-        sizes[0] / sizes[1] if sizes[1] else math.nan, len(at), len(rows.names),
+        rows.step, rows.rank, "" if is_whole else key[0], *cosines[shown], usual.cosine(key),
+        sizes[0] / sizes[1] if sizes[1] else math.nan, len(at), judged,
     )  # fmt: skip
 
 

@@ -188,7 +188,7 @@ class Config:
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
     nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _WITH_CHECKSUMS_ONLY)
-    sketch: bool = key(True, parse_flag, ("statistics", "tensor"))
+    sketch: bool = key(True, parse_flag, ("statistics", "tensor", GRAD_PROBE))
     file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _AS_THE_FRAMEWORK_SAVES)
     bench_path: str | None = key(None, parse_folder, ("tensor",), _AT_DEBUG)
     diff_nums: int = key(1, parse_limit, ("tensor",), _WITHOUT_REFERENCE)

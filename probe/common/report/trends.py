@@ -21,7 +21,7 @@ FROZEN = "frozen"
 CHECKSUM = "MD5"
 """The column of checksums."""
 COSINE = "cosine"
-"""The column of the cosine of two steps."""
+"""The column of the cosine of the angle to the step before."""
 SKETCH = "sketch"
 """The column of packed sketches, in base64 behind a byte with the version of sketches."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,16 @@ from probe.backends.protocol import Measurer
 from probe.common.numerics.sketch import LANES, VERSION, Sums
 from probe.common.report.trends import COSINE, GRADIENT_DIRECTION, SKETCH, TrendRow, TrendTable
 
-if TYPE_CHECKING:
-    from probe.collect.sinks.trend.parameters import Parameter
-
 _VERSION = bytes((VERSION,))
+
+
+class Gradient(NamedTuple):
+    """The gradient of one parameter, which has a name in a chunk of the model."""
+
+    name: str
+    chunk: int
+    placement: str
+    value: object
 
 
 class _Waiting(NamedTuple):
@@ -39,7 +45,7 @@ class GradientDirections:
         self._before: dict[tuple[int, str], Sums] = {}
         """By chunk and name of a parameter, the sums of the last step that was collected."""
 
-    def table(self, gradients: Sequence[tuple[Parameter, object]], more: tuple[str, ...]) -> TrendTable:
+    def table(self, gradients: Sequence[Gradient], more: tuple[str, ...]) -> TrendTable:
         """A table without cosines and sketches, which come when `finisher` has run.
 
         Args:
@@ -47,18 +53,18 @@ class GradientDirections:
             more: The names of the columns between the dtype and the sketch: that of the placement, if there is one.
         """
         table, packed = TrendTable(GRADIENT_DIRECTION, (COSINE,), more=(*more, SKETCH)), []
-        for parameter, gradient in gradients:
-            found = self._measurer.sketch(gradient)
+        for each in gradients:
+            found = self._measurer.sketch(each.value)
             if found is not None:
-                placement = (parameter.placement,) if more else ()
-                row = parameter.name, parameter.chunk, 0, [math.nan], found.shape, found.dtype, found.elements
+                placement = (each.placement,) if more else ()
+                row = each.name, each.chunk, 0, [math.nan], found.shape, found.dtype, found.elements
                 table.rows.append(TrendRow(*row, order=next(self._order), more=placement))
                 packed.append(found.packed)
         self._waiting = _Waiting(table, packed)
         return table
 
     def finisher(self) -> Callable[[], None] | None:
-        """What fills in the last table when its sketches are on the host; ``None`` if there is none."""
+        """A function that fills in the last table when its sketches are on the host; ``None`` if there is none."""
         waiting, self._waiting = self._waiting, None
         return None if waiting is None else lambda: self._finish(waiting)
 

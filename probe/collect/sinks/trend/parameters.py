@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
-from probe.collect.sinks.trend.directions import GradientDirections
+from probe.collect.sinks.trend.directions import Gradient, GradientDirections
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures, Watched
 from probe.common import log
 from probe.common.interfaces import Handle
@@ -255,11 +255,12 @@ class ParameterTrends:
             if gradient is not None:
                 yield each, gradient
 
-    def _in_backward_order(self) -> list[tuple[Parameter, Any]]:
+    def _in_backward_order(self) -> list[Gradient]:
         """The gradients in the order in which they became ready; if nothing reported that, the last parameter first."""
-        found = list(self._gradients())[::-1]
+        found = [Gradient(each.name, each.chunk, each.placement, value) for each, value in self._gradients()]
+        found.reverse()
         at = {(row.chunk, row.name): index for index, row in enumerate(self.unreduced.rows)}
-        return sorted(found, key=lambda each: at.get((each[0].chunk, each[0].name), -1))
+        return sorted(found, key=lambda each: at.get((each.chunk, each.name), -1))
 
     def _note_frozen(self, table: TrendTable) -> None:
         """One row without values says that a gradient is missing because the program has frozen the parameter."""
