@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from typing_extensions import Protocol
 
-from probe.backends.protocol.core import HeldTensor, Hooks, ModuleHandles, Randomness, Tensors
+from probe.backends.protocol.core import HeldTensor, Hooks, ModuleHandles, Randomness, Source, Tensors
 from probe.backends.protocol.execution import (
     Compilation,
     Evaluated,
@@ -77,6 +77,7 @@ __all__ = [
     "Settings",
     "Signature",
     "Sketched",
+    "Source",
     "SpectralNorm",
     "StepKeeper",
     "Tensors",

@@ -35,6 +35,7 @@ from probe.compare.result import (
 )
 from probe.compare.verdict.all_gradients import BatchParts, batch_parts, gradients_agree, same_parameters
 from probe.compare.verdict.cause import Causes
+from probe.compare.verdict.decisions import decisions
 from probe.compare.verdict.effects import Nearby
 from probe.compare.verdict.facts import SHORT, Call, call_of, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.findings import (
@@ -172,6 +173,7 @@ def conclude(
         if result.without_sketches != "one program" or is_of_update:
             walked.hidden, walked.findings = walked.findings[:1], []
     _Conclusion(runs, result, walked, of_updates, comparison, parts).draw()
+    result.decisions = list(decisions(runs))
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
 

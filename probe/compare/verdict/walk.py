@@ -24,6 +24,7 @@ from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
+from probe.compare.verdict.decisions import decision
 from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
@@ -424,6 +425,11 @@ class Walk:
             if not any(given) and not draws(self._runs, call) and self._shows(call):
                 row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
+            chosen = decision(self._runs, call, row) if self._runs.same_names else None
+            if chosen is not None and chosen.is_explained is False and not draws(self._runs, call):
+                row.explained = 0.0
+                needed, has = ALTOGETHER if chosen.needed is None else chosen.needed, chosen.apart or 0.0
+                return Finding(call, row, Kind.CHOICE, needed, has, has, chosen.differing)
         return None
 
     def _agrees_behind(self, start: Call) -> bool:
