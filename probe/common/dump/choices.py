@@ -1,4 +1,4 @@
-"""What calls choose: the indices that a router, top-k or argmax returned, and by how much each choice was made.
+"""The choices of calls: the indices that a router, top-k or argmax returned, and the margin of each choice.
 
 In a journal an entry has them under `CHOICES`, and dump.json never. In sketch.npz they are two further members:
 

@@ -248,6 +248,9 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
         origin = NOT_RECORDED if found.kind is Kind.INPUT else NOT_FROM_INPUTS
         origin = FROM_INPUTS if math.isinf(found.given) else origin
         return not_finite(name, nonfinite(row), origin, f" where it calls {record}" if record else "")
+    if found.kind is Kind.CHOICE and not found.others:
+        where = f" where it calls {record}" if record else ""
+        return Sentence(f"{name} has other choices{where}: one run has changed them after they were made")
     if found.kind is Kind.CHOICE:
         text = f"{name} has {found.others} other choice{'' if found.others == 1 else 's'} than the golden run"
         if not found.given:

@@ -412,6 +412,11 @@ class Walk:
             if finding is not None:
                 made.explained = 0.0
                 return finding
+        changed = self._changed_choices(call) if self._runs.same_names else None
+        if changed is not None and changed.allowed:
+            found.hidden.append(changed)
+        elif changed is not None:
+            return changed
         given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
             apart = distance(row)
@@ -430,6 +435,26 @@ class Walk:
                 row.explained = 0.0
                 needed, has = ALTOGETHER if chosen.needed is None else chosen.needed, chosen.apart or 0.0
                 return Finding(call, row, Kind.CHOICE, needed, has, has, chosen.differing)
+        return None
+
+    def _changed_choices(self, call: Call) -> Finding | None:
+        """The choices that a call takes, if one run has changed them since they were made.
+
+        Where those that were made differ as well, nobody can tell which make the difference; then all is allowed.
+        """
+        for row in call.inputs:
+            if distance(row) < ALTOGETHER or is_rounded(row) or row.target is None or row.golden is None:
+                continue
+            items = row.target, row.golden
+            taken = [graph.source(item).name for graph, item in zip(self._runs.graphs, items)]
+            for side, item in enumerate(items):
+                made, maker = self._runs.row_of_side(side).get(taken[side]), self._runs.maker(item, side)
+                other = None if made is None else (made.golden, made.target)[side]
+                if made is None or maker is None or other is None or other.name == taken[1 - side]:
+                    continue
+                values = [each for each in call.inputs if is_rounded(each)]
+                if decision(self._runs, maker, made) is not None and self._is_beyond(call, values):
+                    return Finding(self._maker_alone(row) or call, row, Kind.CHOICE, ALTOGETHER, 0.0, distance(made))
         return None
 
     def _agrees_behind(self, start: Call) -> bool:
