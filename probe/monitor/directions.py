@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probe.common.errors import FileCheckException
-from probe.common.numerics.sketch import LANES, cosine_interval
+from probe.common.numerics.sketch import LANES, Cosine, cosine_interval, cosine_text
 from probe.common.report.trends import GRADIENT_DIRECTION, REDUCED
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
 from probe.monitor.monitor_run import MonitorRun, read_monitor
@@ -32,8 +32,6 @@ WHOLE = 0.9
 FAR = 0.5
 """Tangent of half the angle that most gradients have if runs differ from the first step on: 53 degrees. Measured: in
 bfloat16 it is 0.1 or less in the first step."""
-_DIGITS = 7
-"""Decimals of a cosine at most: those of float32, in which sketches are."""
 
 _Key = tuple[str, int, int]
 """Name, micro step and stage of a row."""
@@ -69,10 +67,7 @@ class Turn:
     def text(self) -> str:
         """The step, the rank, the parameter, the cosine and the norms."""
         where = f"step {self.step}, rank {self.rank}"
-        numbers = f"cosine {cosine_text(self.cosine)}"
-        low, high = cosine_text(self.low), cosine_text(self.high)
-        if low != high:
-            numbers += f" ({low} to {high})"
+        numbers = f"cosine {Cosine(self.cosine, self.low, self.high).in_words()}"
         if self.before == self.before:
             before = cosine_text(self.before)
             numbers += f", before {before}" if before == "1" else f", before at least {before}"
@@ -91,19 +86,6 @@ class Turn:
         if self.turned == 1:
             return f"the other {self.gradients - 1} gradients of the step point as before"
         return f"the first of {self.turned} gradients, of {self.gradients}, that turn in the backward pass of this step"
-
-
-def cosine_text(cosine: float) -> str:
-    """A cosine with the digits that tell it from 1, two of them.
-
-    Example:
-        >>> cosine_text(0.99998734), cosine_text(-0.31), cosine_text(1.0)
-        ('0.999987', '-0.31', '1')
-    """
-    far = 1 - abs(cosine)
-    if far < 10.0**-_DIGITS:
-        return f"{cosine:.0f}"
-    return f"{cosine:.{min(_DIGITS, max(2, 1 - math.floor(math.log10(far))))}f}"
 
 
 def first_turn(run: MonitorRun, other: MonitorRun) -> Turn | None:

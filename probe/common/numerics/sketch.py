@@ -177,6 +177,28 @@ class Cosine(NamedTuple):
     """The lower end of an interval that holds the true cosine in 99 of 100 cases, and the upper end of it."""
     high: float
 
+    def in_words(self) -> str:
+        """The cosine with its interval, if that is wider than the digits: ``0.71 (0.51 to 0.84)``."""
+        low, high = cosine_text(self.low), cosine_text(self.high)
+        return cosine_text(self.estimate) + ("" if low == high else f" ({low} to {high})")
+
+
+_DECIMALS = 7
+"""Decimals of a cosine at most: those of float32, in which sketches are."""
+
+
+def cosine_text(cosine: float) -> str:
+    """A cosine with the digits that tell it from 1, two of them.
+
+    Example:
+        >>> cosine_text(0.99998734), cosine_text(-0.31), cosine_text(1.0)
+        ('0.999987', '-0.31', '1')
+    """
+    far = 1 - abs(cosine)
+    if far < 10.0**-_DECIMALS:
+        return f"{cosine:.0f}"
+    return f"{cosine:.{min(_DECIMALS, max(2, 1 - math.floor(math.log10(far))))}f}"
+
 
 _FISHER = 2.576 / math.sqrt(LANES - 2)
 """Half the width of the interval in Fisher's z: the 0.995 quantile of the normal distribution over its square root."""

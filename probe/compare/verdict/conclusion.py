@@ -50,6 +50,7 @@ from probe.compare.verdict.findings import (
     random_sentence,
     size,
 )
+from probe.compare.verdict.gradients import direction
 from probe.compare.verdict.optimizer import Between, between, convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, unrecorded_settings
 from probe.compare.verdict.two_runs import Graph, Origin, TwoRuns
@@ -241,6 +242,8 @@ class _Conclusion:
         source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
         is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row)
         reason = finding_sentence(found, record, source if is_given else None)
+        if call.direction == PARAMETERS_GRAD and found.kind in (Kind.OUTPUT, Kind.LIKE):
+            reason = reason.followed_by(direction(self._runs, found.row))
         measured = found.distance < ALTOGETHER
         cause = self._cause(found) if is_first else cause_of_kind(found)
         return Unexplained(

@@ -24,7 +24,7 @@ from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
-from probe.compare.verdict.decisions import decision
+from probe.compare.verdict.decisions import decision, decisions
 from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
@@ -234,13 +234,26 @@ class Walk:
         return max(found, absolute / size if size else 0.0)
 
     def _takes_other_elements(self, call: Call) -> bool:
-        """True if the module around a call takes an index or a mask that differs, and that recorded calls made."""
-        module = self._runs.by_record.get(self._runs.parent(call) or "")
+        """True if the module around a call takes or makes choices that differ.
+
+        It takes an index or a mask that recorded calls made, or a call in it, such as a router, has chosen otherwise.
+        """
+        parent = self._runs.parent(call) or ""
+        if base_of(parent) in self._choosing:
+            return True
+        module = self._runs.by_record.get(parent)
         return module is not None and any(
             distance(row) >= ALTOGETHER
             and all(self._origin_on(side, item) is Origin.CALL for side, item in enumerate((row.target, row.golden)))
             for row in module.inputs
         )
+
+    @cached_property
+    def _choosing(self) -> frozenset[str]:
+        """The modules, by their names without a number, in which a call has chosen otherwise, for all that is known."""
+        turned = (each for each in decisions(self._runs) if each.differing and each.is_explained is not False)
+        calls = (self._runs.by_record.get(each.record) for each in turned)
+        return frozenset(base_of(self._runs.parent(call) or "") for call in calls if call is not None) - {""}
 
     def _known_base(self, call: Call, row: Row) -> float | None:
         """The largest distance of what made an input of a forward, through calls that the target alone makes.

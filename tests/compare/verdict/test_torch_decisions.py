@@ -147,10 +147,33 @@ def test_another_router_is_named_by_its_weight_and_its_choices_follow(compared: 
     assert all(each["is_explained"] for each in found["decisions"] if each["differing"])
 
 
+def full(model: nn.Sequential) -> None:
+    """The last tokens are sent to another expert, as where the first ones are full."""
+    last = torch.arange(TOKENS - 8, TOKENS)
+    model[1].router.register_forward_hook(lambda module, args, out: (out[0], out[1].index_fill(0, last, 7)))
+
+
+def test_choices_that_are_changed_after_they_were_made_are_a_divergence(compared: Compare) -> None:
+    found, _ = compared(change=full)
+
+    first = found["divergence"]["first"]
+    assert first["record"] == "Tensor.index_fill.0.forward"
+    assert "one run has changed them after they were made" in first["reason"]
+
+
+def test_where_the_choices_differ_as_well_it_cannot_be_told(compared: Compare) -> None:
+    found, _ = compared(change=full, dtype=torch.bfloat16)
+
+    assert found["divergence"]["answer"] == "cannot_tell"
+    assert "one run has changed them after they were made" in found["divergence"]["why"]
+
+
 def test_without_margins_it_is_said_that_nobody_can_tell(compared: Compare) -> None:
     found, said = compared("L0", dtype=torch.bfloat16)
 
     assert {each["is_explained"] for each in found["decisions"] if each["differing"]} == {None}
+    # Experts that have other tokens have other gradients, by code of their module that is not recorded.
+    assert found["divergence"]["answer"] == "none"
     assert "cannot be told whether the values explain the choices" in said and "--level mix" in said
 
 
