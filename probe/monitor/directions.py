@@ -62,7 +62,8 @@ class Turn:
     """Those of rounding error alone are not counted."""
 
     def as_json(self) -> dict[str, Any]:
-        return {key: value if value == value else None for key, value in vars(self).items()}
+        known = {key: value if value == value else None for key, value in vars(self).items()}
+        return {**known, "family": GRADIENT_DIRECTION}
 
     def text(self) -> str:
         """The step, the rank, the parameter, the cosine and the norms."""

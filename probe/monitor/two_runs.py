@@ -66,6 +66,13 @@ class TwoRuns:
         """True if the runs part."""
         return self.first is not None or self.turn is not None
 
+    @property
+    def earliest(self) -> Divergence | Turn | None:
+        """The turn of a gradient, or the first difference if that is in an earlier step."""
+        if self.turn is None or not self.turn.name or (self.first is not None and self.first.step < self.turn.step):
+            return self.first
+        return self.turn
+
     def as_json(self) -> dict[str, Any]:
         first = None if self.first is None else self.first.as_json()
         turn = None if self.turn is None else self.turn.as_json()

@@ -257,6 +257,8 @@ def _lines(page: TrendPage) -> Iterator[Line]:
     if page.difference is not None:
         first = page.difference.first
         yield "first difference: " + ("none" if first is None else first.text())
+        if page.difference.turn is not None:
+            yield f"first turn: {page.difference.turn.text()}"
     yield page.path
 
 
