@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
+from probe.common.report.trends import GRADIENT_DIRECTION
 from probe.monitor.alerts.rows import FamilyRows, Floats, in_execution_order, module_of
 from probe.monitor.alerts.tracks import floor_of, size_of
 from probe.monitor.directions import Turn, first_turn, turn_lines
@@ -211,8 +212,8 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
         size = "not recorded" if each.size is None else f"{each.size:.6g}"
         state = "abnormal" if each.is_abnormal else "as usual"
         yield TextLine(f"  fed by {each.name} ({each.family}): norm {size}, {state}")
-    if worst.names_a_cause:
-        pass
+    if worst.names_a_cause or first.family == GRADIENT_DIRECTION:
+        pass  # The rows that fed it do not tell.
     elif first.family in _FROM_OUTSIDE and module_of(first.name) == "":
         yield TextLine(f"  {_FROM_OUTSIDE[first.family]}")
     elif first.family in _FED_BY_NO_MODULE and not any(each.family == first.family for each in judged.feeding):
