@@ -28,8 +28,8 @@ LEAST_ERROR = 1e-3
 before a normalisation has a gradient of rounding error alone, which points anywhere, and a single number near 0 changes
 its sign. Measured in float32: 1e-5 for the biases of five convolutions over 4,096 positions."""
 GAP = 3.0
-"""Gradients turn if they are beyond their limits by so many times more than all others of the step. Measured: by rounding,
-GPT-2 with a learning rate of 0.005 parts from itself within 20 steps; the largest gap is 1.7 then."""
+"""Gradients turn if they are beyond their limits by so many times more than all others of the step. Measured: by
+rounding, GPT-2 with a learning rate of 0.005 parts from itself within 20 steps; the largest gap is 1.7 then."""
 _MOST_TIMES = 1e12
 """Stands for an opposite direction, whose angle is infinitely many times any other."""
 WHOLE = 0.9
