@@ -232,11 +232,12 @@ def _resumed(args: argparse.Namespace, invocation: Invocation) -> Answer:
 
 def _gradients(args: argparse.Namespace) -> Answer:
     """Compare two folders of task ``grad_probe``, and write the results to the output folder."""
+    from probe.monitor.directions import turn_of_probes
     from probe.monitor.gradients import compare_runs, lines_of, write_results
 
-    found = compare_runs(args.target_path, args.golden_path)
+    found, turn = compare_runs(args.target_path, args.golden_path), turn_of_probes(args.target_path, args.golden_path)
     write_results(args.output_path, found)
-    is_bad = args.fail_on != NEVER and any(rank.suspicions() for rank in found)
+    is_bad = args.fail_on != NEVER and (turn is not None or any(rank.suspicions() for rank in found))
     ranks = [
         {
             "rank": each.rank,
@@ -247,7 +248,8 @@ def _gradients(args: argparse.Namespace) -> Answer:
         for each in found
     ]
     text = f"tables and pictures: {args.output_path}"
-    return Answer(lambda: [*lines_of(found), text], lambda: {"ranks": ranks}, is_bad)
+    content = {"ranks": ranks, "first_turn": None if turn is None else turn.as_json()}
+    return Answer(lambda: [*lines_of(found, turn), text], lambda: content, is_bad)
 
 
 # --- merge result

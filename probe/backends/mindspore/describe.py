@@ -11,8 +11,11 @@ from mindspore import Tensor
 from probe.backends.mindspore import internals, statistics
 from probe.backends.mindspore.backward_tracker import unaliased
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.statistics import KEYS, Statistics, dtype_name
+from probe.backends.mindspore.statistics import KEYS, Statistics, dtype_name, to_array
+from probe.backends.protocol import Source
+from probe.backends.shared.choices import choices_of
 from probe.backends.shared.tensors import npy_file
+from probe.common.dump.choices import CHOICES
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Dtype = internals.DtypeKind
@@ -74,6 +77,14 @@ class MindSporeTensors:
 
     def resolve(self) -> None:
         unobserved(self._statistics.resolve)
+
+    def note_choices(self, entry: Entry, indices: Tensor, source: Source | None) -> None:
+        """See `Tensors.note_choices`; on a device the call is waited for."""
+        values = None if source is None else unobserved(to_array, source.values)
+        if values is not None and values.dtype.kind not in "iuf":
+            # Bit patterns of types that numpy lacks; they have no margins.
+            values = values.astype(np.float32) if values.dtype.kind == "V" else None
+        entry[CHOICES] = choices_of(unobserved(to_array, indices), source, values).packed()
 
     def describe_tensor(self, tensor: Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""

@@ -14,8 +14,8 @@ from probe.backends.mindspore.gradient_graph import tensors_in
 from probe.backends.mindspore.guards import guarded, unobserved
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
-from probe.backends.mindspore.statistics import to_array
-from probe.backends.protocol import Measured, Measurer, Signature
+from probe.backends.mindspore.statistics import packed, to_array
+from probe.backends.protocol import Measured, Measurer, Signature, Sketched
 from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm
 from probe.backends.shared import trends
 from probe.backends.shared.patching import Handles
@@ -56,6 +56,10 @@ class ArrayMeasurer:
 
     def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
         return trends.signature(unobserved(to_array, gradient), bounds, checksum, bits)
+
+    def sketch(self, tensor: Any) -> Sketched | None:
+        array = unobserved(to_array, tensor)
+        return Sketched([packed(array)], self._shape(tensor), str(tensor.dtype), array.size)
 
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         product = np.sign(_wide(gradient)) * np.sign(_wide(moment))

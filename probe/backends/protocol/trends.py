@@ -34,6 +34,16 @@ class Signature(NamedTuple):
     """A bit for each element, 1 above zero, eight in a byte with the first one highest; empty if not wanted."""
 
 
+class Sketched(NamedTuple):
+    """The sketch of one tensor."""
+
+    packed: list[bytes]
+    """One value, see `probe.common.numerics.sketch.Sketch.packed`; there when what `Measurer.collect` gave has run."""
+    shape: str
+    dtype: str
+    elements: int
+
+
 class Measurer(Protocol):
     """Computes the same statistics of many tensors."""
 
@@ -53,6 +63,9 @@ class Measurer(Protocol):
             bounds: The ends of intervals, ascending; (-inf, first], ..., (last, inf). Without them there are no shares.
             checksum, bits: True if they are wanted.
         """
+
+    def sketch(self, tensor: Any) -> Sketched | None:
+        """The sketch of `tensor` as it is now; ``None`` if it has no elements of its own in a known order."""
 
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         """The mean of (1 + sign(gradient) * sign(moment)) / 2 as if it were a tensor of no dimension."""

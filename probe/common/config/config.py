@@ -193,7 +193,7 @@ class Config:
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
     nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _WITH_CHECKSUMS_ONLY)
-    sketch: bool = key(True, parse_flag, ("statistics", "tensor"))
+    sketch: bool = key(True, parse_flag, ("statistics", "tensor", GRAD_PROBE))
     file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _AS_THE_FRAMEWORK_SAVES)
     against: str | None = key(None, parse_existing, ("statistics", "tensor"), _AT_DEBUG)
     stop_at: str | None = key(None, one_of("divergence"), ("statistics", "tensor"), _WITHOUT_GOLDEN_RUN)

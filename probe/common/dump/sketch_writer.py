@@ -16,6 +16,7 @@ import msgspec
 
 from probe.common import files
 from probe.common.dump import naming
+from probe.common.dump.choices import CHOICES, ChoicesWriter
 from probe.common.dump.layout import SKETCH_FILE
 from probe.common.dump.sketch_file import (
     ARRAY,
@@ -112,6 +113,7 @@ class SketchWriter:
         """The rows of entries, by the numbers that makers have."""
         self._texts: dict[str, int] = {}
         self._excluded: dict[int, tuple[float, ...]] = {}
+        self._choices = ChoicesWriter()
 
     # --- from a journal
 
@@ -125,6 +127,8 @@ class SketchWriter:
             return
         row = self._count
         self._count = row + 1
+        if CHOICES in entry:
+            self._choices.take(row, entry.pop(CHOICES))
         self._latest_names.append(name)
         self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
         if type(sketch) is not bytes:
@@ -185,8 +189,12 @@ class SketchWriter:
         from probe.common.numerics.sketch import VERSION
 
         rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
+        if self._choices.numbers:
+            rest["choices"] = self._choices.numbers
         # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
         with zipfile.ZipFile(stream, "w") as archive:
+            for name, content in self._choices.members().items():
+                archive.writestr(member_of(name), content)
             if self._rows is None:
                 # None waits, so that each member is written at once.
                 index = {"version": VERSION, "items": self._latest_names, **rest}

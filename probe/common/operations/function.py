@@ -68,6 +68,8 @@ class Trait(Enum):
     """The function returns means of its third argument, weighted by what the first two give."""
     NEVER_TWICE = auto()
     """The function returns indices into its argument, of which none occurs twice."""
+    CHOOSES = auto()
+    """The function returns the indices of the values that it takes, and column `dim` says where it looks for them."""
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     ROUNDS_EARLY = auto()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
+from probe.backends.protocol import Source
 from probe.backends.shared.tensors import npy_file
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, unobserved, with_autograd_kernels
@@ -54,6 +55,14 @@ class TorchTensors:
 
     def resolve(self) -> None:
         unobserved(self._statistics.resolve)
+
+    def note_choices(self, entry: Entry, indices: torch.Tensor, source: Source | None) -> None:
+        """See `Tensors.note_choices`; wrappers and tensors without values have none."""
+        if source is not None and (source.values.dtype.is_complex or source.values.dtype is torch.bool):
+            source = source._replace(values=None)
+        tensors = (indices,) if source is None or source.values is None else (indices, source.values)
+        if all(_is_plain(each) and statistics.whole(each) for each in tensors):
+            unobserved(self._statistics.note_choices, entry, indices, source)
 
     def describe_tensor(self, tensor: torch.Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
