@@ -1,15 +1,19 @@
 """Planted faults, found while the program runs and by ``compare`` afterwards: do both say the same, and when?
 
     live_comparison.py OUT [MODEL ...]
+    live_comparison.py OUT --cost
 
 Each of the fifty faults of `planted_faults` runs against the golden run of its model twice: rounding as the golden run
 does, and with products summed in another order, so that nearly all tensors differ in their last bits. Runs without a
-fault are there as well, and have to stay silent. A line for each run, and a summary.
+fault are there as well, and have to stay silent. A line for each run, and a summary. With ``--cost`` the
+processor time of steps that are recorded alone and against a golden run, in turns.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -51,7 +55,44 @@ def live(golden: Path, folder: Path, model: str, fault: str | None, rounding: st
     return [line.text for line in lines if line.text.startswith("first divergence")], within
 
 
+def seconds(folder: Path, level: str, **more: str) -> float:
+    """The processor time of the fastest of four steps."""
+    PrecisionDebugger.reset()
+    shutil.rmtree(folder, ignore_errors=True)
+    debugger = PrecisionDebugger(dump_path=str(folder), level=level, **more)
+    network = build("llama", 0)
+    took = []
+    for _ in range(4):
+        start = time.process_time()
+        debugger.start(model=network.model)
+        network.loss().backward()
+        debugger.stop()
+        debugger.step()
+        took.append(time.process_time() - start)
+    PrecisionDebugger.reset()
+    return min(took)
+
+
+def cost(out: Path) -> None:
+    """Print the times at each level."""
+    log.quieten()
+    torch.set_num_threads(1)
+    for level in ("L0", "L1", "mix"):
+        seconds(out / "golden", level)
+        turns = [
+            (seconds(out / "alone", level), seconds(out / "against", level, against=str(out / "golden")))
+            for _ in range(5)
+        ]
+        alone, against = (min(times) for times in zip(*turns))
+        print(
+            f"{level}: {alone * 1e3:.0f} ms alone, {against * 1e3:.0f} ms against a golden run: {against / alone:.2f}"
+        )
+
+
 def main(out: Path, *models: str) -> None:
+    if models == ("--cost",):
+        cost(out)
+        return
     warnings.simplefilter("ignore")
     log.quieten()
     torch.set_num_threads(1)

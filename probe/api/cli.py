@@ -39,6 +39,7 @@ _EPILOG = """which command:
   see what was collected                        msprobe show ./msprobe_output
   loss differs between two runs                 msprobe compare ./run_a ./run_b
   the same for the two newest runs              msprobe compare --last
+  the same while the second run still runs      msprobe run --against ./run_b train.py
   the same as a page to send                    msprobe graph_visualize -tp ./run_a -gp ./run_b
   loss is NaN or infinite                       msprobe overflow_check -i ./run_a
   loss drifts slowly                            msprobe run --task monitor train.py

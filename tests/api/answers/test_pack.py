@@ -175,3 +175,14 @@ def test_members_that_no_run_has_are_not_unpacked(tmp_path: Path, capsys: pytest
     found = probe.Run(tmp_path / "run.zip")
     assert "'step0/rank0/run.py' and 2 more ignored: no file of a run." in capsys.readouterr().err
     assert [path.name for path in Path(found.root).rglob("*") if path.suffix == ".py"] == []
+
+
+def test_config_check_compares_the_environments_in_packs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in (("a", "Ring"), ("b", "Tree")):
+        environment = {"format": 1, "variables": {"NCCL_ALGO": value}, "packages": {"torch": "2.9.0"}}
+        made_run(tmp_path / name)
+        (tmp_path / name / "environment_rank0.json").write_text(json.dumps(environment))
+        pack(str(tmp_path / name))
+    packs = [str(tmp_path / f"{name}.zip") for name in "ab"]
+    assert cli.main(["config_check", "-c", *packs, "-o", str(tmp_path / "out")]) == 1
+    assert "NCCL_ALGO" in capsys.readouterr().out

@@ -124,11 +124,12 @@ def test_all_ranks_end_after_the_step_in_which_one_diverges(tmp_path: Path, monk
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
-    assert run(folders[0], RANKS, launcher=launcher).status == 0
+    golden = run(folders[0], RANKS, launcher=launcher)
+    assert golden.status == 0, golden.written_to_err
     monkeypatch.setenv("FAULTY", "1")
     options = ("--against", str(folders[0] / "out"), "--stop-at", "divergence")
     ran = run(folders[1], RANKS, *options, launcher=launcher)
-    assert ran.status != 0 and "step" not in ran.out
+    assert ran.status != 0 and "step" not in ran.out, ran.written_to_err
     assert sum("first divergence" in line for line in ran.written_to_err.splitlines()) >= 1
     assert "step 0, rank 1 diverges" in ran.written_to_err and ran.steps == ["step0"]
 

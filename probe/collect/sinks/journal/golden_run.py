@@ -20,7 +20,7 @@ from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import INPUT, PARAMETERS, Item, flatten
 from probe.common.dump.reading.runs import DumpLocation, find_dumps
-from probe.common.dump.sketch_file import ROW, SKETCH, SketchTable
+from probe.common.dump.sketch_file import NO_SKETCH, ROW, SKETCH, SketchTable
 from probe.common.dump.sketch_writer import each_entry
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
 from probe.common.interfaces import Entry
@@ -173,18 +173,22 @@ class GoldenRun:
         # Of a backward and of gradients of parameters as well, results are named so.
         output, all_returned = f"{name}.output", naming.is_gradients(name)
         found = Differing([], [], [])
+        unsketched: list[str] = []
 
         def add(item: str, entry: Entry) -> None:
-            sketch = entry.get(SKETCH)
-            if type(sketch) is not bytes:
-                return
-            other = packed(item)
-            if other is not None and other != sketch:
+            sketch, other = entry.get(SKETCH), packed(item)
+            if type(sketch) is not bytes or other == NO_SKETCH:
+                if "dtype" in entry:
+                    unsketched.append(item)
+            elif other is not None and other != sketch:
                 found.are_returned.append(all_returned or item.startswith(output))
                 found.mine.append(sketch[:ROW])
                 found.theirs.append(other[:ROW])
 
         each_entry(name, fields, add)
+        if unsketched:
+            # Arrays of numpy have none, nor has a run that is recorded without.
+            return self._differing_items(name, fields)
         return found if found.mine else None
 
     def _differing_items(self, name: str, fields: Any) -> Differing | None:
