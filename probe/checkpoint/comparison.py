@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
 from probe.checkpoint import measuring
+from probe.checkpoint.fingerprints.judging import are_same, measure
 from probe.checkpoint.holding import explain, summarise
-from probe.checkpoint.measuring import Measured, measure
+from probe.checkpoint.measuring import Measured
 from probe.checkpoint.pairing.matching import match
-from probe.checkpoint.pairing.pairs import Pair, Side, best
+from probe.checkpoint.pairing.pairs import Pair, Side
 from probe.checkpoint.readers.opening import open_checkpoint
 from probe.checkpoint.report import (
     DIFFERENT,
@@ -29,6 +30,7 @@ from probe.checkpoint.report import (
     Setting,
     counted,
 )
+from probe.checkpoint.sampling import best
 from probe.checkpoint.scheme import is_computed, order_of
 from probe.checkpoint.stored import Reshaped, Slice, Tensor, close_all
 from probe.common.progress import ProgressCallback, with_progress
@@ -71,7 +73,7 @@ def _row(pair: Pair) -> Parameter:
 
 def _fill(row: Parameter, measured: Measured) -> None:
     row.verdict = measured.verdict
-    row.numbers = {name: getattr(measured, name) for name in _NUMBERS}
+    row.numbers = {name: value for name in _NUMBERS if (value := getattr(measured, name)) is not None}
 
 
 def _joined(*words: str) -> str:
@@ -244,7 +246,7 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
         if side.tensor.key is not None and side.tensor.key == tensors[name].key:
             return name
     chosen = best(side.tensor, [(name, tensors[name]) for name in alike])
-    if chosen is not None and chosen[2] == 0 and measuring.are_same(side.tensor, chosen[1]):
+    if chosen is not None and chosen[2] == 0 and are_same(side.tensor, chosen[1]):
         return chosen[0]
     return None
 
@@ -290,14 +292,16 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
         left.path, right.path, left.format, right.format, parameters, layers=summarise(parameters),
         notes=[*left.notes, *right.notes],
     )  # fmt: skip
-    report.replicas = [*_replicas(left), *_replicas(right)]
+    for side in (left, right):
+        report.replicas += [*side.told_replicas, *replicas_that_differ(side)]
     report.settings = _settings(left.settings, right.settings)
     if options.optimizer:
         report.optimizer = _optimizer(left.optimizer, right.optimizer)
     return report
 
 
-def _replicas(content: Checkpoint) -> list[Replica]:
+def replicas_that_differ(content: Checkpoint) -> list[Replica]:
+    """The copies of parameters that have to be equal and are not."""
     found = []
     for name, ranks, one, other in content.replicas:
         if one.shape != other.shape:
@@ -305,7 +309,7 @@ def _replicas(content: Checkpoint) -> list[Replica]:
             continue
         measured = measure(one, other)
         if measured.verdict != IDENTICAL:
-            found.append(Replica(content.path, name, ranks, measured.max_abs))
+            found.append(Replica(content.path, name, ranks, measured.max_abs or 0.0))
     return found
 
 

@@ -12,9 +12,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from probe.checkpoint.measuring import is_complex, measure
-from probe.checkpoint.pairing.pairs import SLACK, Pair, Samples, apart, sample
+from probe.checkpoint.fingerprints.entry import Fingerprinted, rests_on_fingerprint
+from probe.checkpoint.fingerprints.judging import measure
+from probe.checkpoint.fingerprints.telling import changes
+from probe.checkpoint.measuring import is_complex
+from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.report import CLOSE, DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, Parameter
+from probe.checkpoint.sampling import SLACK, Samples, apart, sample
 from probe.checkpoint.scheme import Layer, layer_of
 from probe.checkpoint.stored import Array, Shape, Tensor
 from probe.common.numerics.formats import format_of
@@ -164,6 +168,10 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if one.shape != other.shape or max(one.nbytes, other.nbytes) > _LARGEST or not one.size:
         return
     if any(is_complex(each) or format_of(each.dtype) is None for each in (one, other)):
+        return
+    if rests_on_fingerprint(one) or rests_on_fingerprint(other):
+        if all(not rests_on_fingerprint(each) or isinstance(each, Fingerprinted) for each in (one, other)):
+            yield from changes(one, other)
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
     bad = ~np.isfinite(left), ~np.isfinite(right)

@@ -175,6 +175,14 @@ class Checkpoint:
     pieces: dict[str, list[Tensor]] = field(default_factory=dict)
     """The parts of ranks of which a parameter may have been joined, by its name."""
 
+    told_replicas: list[Replica] = field(default_factory=list)
+    """Copies that differed when a fingerprint of them was made."""
+    step: Optional[int] = None  # noqa: UP045
+    """Of a fingerprint: the step of a training, and the rank, of which it is."""
+    rank: Optional[int] = None  # noqa: UP045
+    parts: dict[str, Any] = field(default_factory=dict)
+    """Of the fingerprint of a rank: the place of the parts of parameters in these."""
+
     @property
     def container(self) -> str:
         """The format without the number of files."""

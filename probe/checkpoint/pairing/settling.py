@@ -7,15 +7,19 @@ configurations give no reason for two layouts.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
+from probe.checkpoint.fingerprints.entry import NotHeldError, facing, rests_on_fingerprint
 from probe.checkpoint.pairing.layouts import INTERLEAVED
-from probe.checkpoint.pairing.pairs import Pair, Reading, apart, sample
+from probe.checkpoint.pairing.pairs import Pair, Reading
+from probe.checkpoint.sampling import apart, sample
 from probe.checkpoint.scheme import layer_of
+from probe.checkpoint.stored import Array, Tensor
 
 _FAR = 0.5
 """A reading whose sample differs by half of its length is of other values; two independent ones differ by 1.4 times."""
@@ -68,7 +72,7 @@ def _unpermuted(pair: Pair, found: Reading, mine: str, its: str) -> str:
     own = sample(pair.one.tensor)
     # Rows that are alike fit both orders.
     if any(
-        apart(own, sample(each.tensor)) < _SAME
+        _far_from(own, pair.one.tensor, each.tensor) < _SAME
         for each in pair.readings
         if each.order.startswith(begin) and not each.turned and each.tensor.shape == pair.one.tensor.shape
     ):
@@ -122,7 +126,7 @@ def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
     plain = _first_plain(pair)
     best, least = None, _FAR
     for reading in sorted((each for each in pair.readings if each.tensor.shape == first), key=likely):
-        far = apart(own, sample(reading.tensor))
+        far = _far_from(own, fixed, reading.tensor)
         reading.tensor.release()
         # Another order of rows that fits no better than the plain one is no explanation.
         if far < least / (1 if reading is plain else 2) or (reading is plain and far < 2 * least):
@@ -131,6 +135,16 @@ def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
             break
     fixed.release()
     return best
+
+
+def _far_from(own: Array, fixed: Tensor, reading: Tensor) -> float:
+    """The distance of the samples of a tensor, which is `own`, and a reading of its counterpart."""
+    if not rests_on_fingerprint(reading):
+        return apart(own, sample(reading))
+    try:
+        return apart(*map(sample, facing(fixed, reading)))
+    except NotHeldError:
+        return math.inf
 
 
 def _first_plain(pair: Pair) -> Reading | None:

@@ -1,0 +1,85 @@
+"""Making the fingerprint of a checkpoint: every tensor is read once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from probe.checkpoint.fingerprints import file
+from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of
+from probe.checkpoint.readers.opening import open_checkpoint
+from probe.checkpoint.report import Checkpoint, CheckpointOptions
+from probe.checkpoint.scheme import in_scheme
+from probe.checkpoint.stored import Tensor, close_all, element
+from probe.common.errors import MsprobeException
+from probe.common.progress import ProgressCallback, with_progress
+
+_THREADS = 4
+"""Tensors that are read at once, at most as many as there are processors. A guess: more than the disks of a machine
+gain by."""
+_STACK = re.compile(r"experts\.(fc1|fc2|gate|up)\.(weight|bias)$")
+
+
+def fingerprint_checkpoint(
+    path: str, output: str | None = None, options: CheckpointOptions | None = None, watch: ProgressCallback | None = None
+) -> str:
+    """Write the fingerprint of a checkpoint of any format.
+
+    Args:
+        path: a file or a folder.
+        output: the file; by default ``<path>.fingerprint``. One that is there is replaced.
+        options: how the checkpoint is read; with `optimizer` the state of the optimizer is taken as well.
+
+    Returns: the path of the file.
+
+    Raises:
+        MsprobeException: the checkpoint cannot be read, or the file not be written.
+    """
+    options = options or CheckpointOptions()
+    to = output or os.path.normpath(path) + file.ENDING
+    if os.path.isdir(to):
+        raise MsprobeException(f"{to} is a folder; give the name of a file with -o.")
+    try:
+        content = open_checkpoint(path, options)
+        file.write(to, fingerprinted(content, options.optimizer, watch))
+    finally:
+        close_all()
+    return to
+
+
+def fingerprinted(content: Checkpoint, optimizer: bool = False, watch: ProgressCallback | None = None) -> Checkpoint:
+    """A checkpoint with fingerprints for tensors."""
+    from probe.checkpoint.comparison import replicas_that_differ
+
+    keys = in_scheme(list(content.weights))
+    work = [(tensor, _STACK.search(keys[name]) is not None) for name, tensor in content.weights.items()]
+    if optimizer:
+        work += [(tensor, False) for tensor in content.optimizer.values()]
+    done = _in_threads(lambda each: _made(*each), work, watch)
+    found = Checkpoint(
+        content.path, content.format, dict(zip(content.weights, done)),
+        dict(zip(content.optimizer, done[len(content.weights) :])), content.settings, content.config, content.notes,
+    )  # fmt: skip
+    found.told_replicas = [*content.told_replicas, *replicas_that_differ(content)]
+    return found
+
+
+def _made(tensor: Tensor, is_stack: bool) -> Fingerprinted:
+    if isinstance(tensor, Fingerprinted):
+        return tensor
+    several = range(tensor.row_count if is_stack and len(tensor.shape) > 1 else 0)
+    return Fingerprinted(entry_of(tensor), [Fingerprinted(entry_of(element(tensor, at))) for at in several])
+
+
+def _in_threads(
+    make: Callable[[tuple[Tensor, bool]], Fingerprinted],
+    work: list[tuple[Tensor, bool]],
+    watch: ProgressCallback | None,
+) -> list[Fingerprinted]:
+    """The fingerprints of tensors, in their order."""
+    count = min(_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(count) as pool:
+        made = pool.map(make, work)
+        return list(made if watch is None else with_progress(made, watch, "tensors", len(work)))

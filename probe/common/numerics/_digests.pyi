@@ -1,0 +1,9 @@
+from typing import Any
+
+SIZE: int
+
+def start(state: Any, /) -> None: ...
+def add(state: Any, data: Any, kind: int, /) -> None: ...
+def finish(
+    state: Any, /
+) -> tuple[tuple[int, int, int, int, int], int, int, int, float, float, float, float, bytes]: ...
