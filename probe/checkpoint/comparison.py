@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
 from probe.checkpoint import measuring
+from probe.checkpoint.fingerprints.entry import Fingerprinted, NotHeldError, rests_on_fingerprint
 from probe.checkpoint.fingerprints.judging import are_same, measure
+from probe.checkpoint.fingerprints.parts import first_rows, may_be_reordered, rest_is_zero, verdicts_of_parts
 from probe.checkpoint.holding import explain, summarise
 from probe.checkpoint.measuring import Measured
 from probe.checkpoint.pairing.matching import match
@@ -22,6 +24,7 @@ from probe.checkpoint.report import (
     MISSING,
     ROUNDING,
     SHAPE,
+    UNKNOWN,
     Checkpoint,
     CheckpointOptions,
     Parameter,
@@ -40,14 +43,20 @@ _VOCABULARY = ("embed.", "head.")
 _NUMBERS = ("max_abs", "max_rel", "ulp_max", "ulp_mean", "l2", "relative_l2", "cos")
 
 
-def judge(pair: Pair) -> Parameter:
-    """Compare a pair, in the layout that was chosen for it."""
+def judge(pair: Pair, told: Measured | None = None) -> Parameter:
+    """Compare a pair, in the layout that was chosen for it; `told` is the verdict on a part of a fingerprint."""
     if pair.one is None or pair.other is None:
         return missing(pair)
     one, other = pair.tensors
     row = _row(pair)
     words = "" if pair.reading is None else pair.reading.words
-    measured = measure(one, other) if one.shape == other.shape else None
+    try:
+        measured = told or (measure(one, other) if one.shape == other.shape else None)
+    except NotHeldError:
+        measured = Measured(UNKNOWN, "two fingerprints in another layout: give one of the checkpoints", *[None] * 7)
+    if measured is not None and measured.verdict == DIFFERENT and may_be_reordered(pair):
+        how = "its numbers are the golden ones in another order, of which two fingerprints do not tell the layout"
+        measured = Measured(UNKNOWN, f"{how}: give one of the checkpoints", *[None] * 7)
     if measured is None:
         words, measured = _without_ones(pair.one.tensor, pair.other.tensor)
     if measured is None:
@@ -97,16 +106,20 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
     if not one.shape or one.shape[1:] != other.shape[1:]:
         return row
     rows = min(one.shape[0], other.shape[0])
-    common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
-    if common.verdict not in FINE:
-        common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
     longer, which = (one, "first") if one.shape[0] > rows else (other, "second")
     count = longer.shape[0] - rows
+    if rests_on_fingerprint(longer):
+        common, ends = first_rows(one, other), "first"
+    else:
+        common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
+        if common.verdict not in FINE:
+            common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
     more = "more" if which == "first" else "fewer"
     if common.verdict not in FINE:
-        row.how = _joined(*pair.how, _within(one, other, rows, count, more), shapes)
+        held = rests_on_fingerprint(one) or rests_on_fingerprint(other)
+        row.how = _joined(*pair.how, common.how if held else _within(one, other, rows, count, more), shapes)
         return row
-    zero = _is_zero(longer, rows)
+    zero = rest_is_zero(longer, rows) if isinstance(longer, Fingerprinted) else _is_zero(longer, rows)
     if (
         ends == "first"
         and pair.key.startswith(_VOCABULARY)
@@ -283,7 +296,8 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
     order = {name: index for index, name in enumerate(left.weights)}
     pairs.sort(key=lambda pair: (order_of(pair.key), order.get(pair.one.name if pair.one else "", len(order))))
     every = pairs if watch is None else with_progress(pairs, watch, "parameters", len(pairs))
-    rows = [(judge(pair), pair) for pair in every]
+    parts = verdicts_of_parts(pairs)
+    rows = [(judge(pair, parts.get(id(pair))), pair) for pair in every]
     tie(rows, (left.weights, right.weights))
     explain(rows)
     check_rounding([row for row, _ in rows])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from probe.checkpoint.fingerprints.entry import Fingerprinted, rests_on_fingerprint
+from probe.checkpoint.fingerprints.entry import Fingerprinted, is_whole
 from probe.checkpoint.fingerprints.judging import measure
 from probe.checkpoint.fingerprints.telling import changes
 from probe.checkpoint.measuring import is_complex
@@ -78,6 +78,8 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
     for _, pair in rows:
         if pair.other is not None:
             tensor = pair.tensors[1] if pair.one is not None else pair.other.tensor
+            if not is_whole(tensor):
+                continue
             golden[tensor.shape, is_complex(tensor)].members.append(_Held(pair, tensor, labels[id(pair)]))
     told = 0
     for row, pair in rows:
@@ -86,6 +88,8 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
         if row.verdict == DIFFERENT and row.numbers.get("max_abs") == 0:
             continue
         one = pair.tensors[0] if pair.other is not None else pair.one.tensor
+        if not is_whole(one):
+            continue
         words = _held(one, pair, golden[one.shape, is_complex(one)], row)
         if not words and pair.other is not None and told < _MOST_TOLD:
             told += 1
@@ -155,7 +159,7 @@ def _place(each: _Held, mine: Layer | None) -> str:
 def _tied(pair: Pair, golden: _Golden) -> str:
     """Another golden parameter that is the golden one, too."""
     other = pair.tensors[1]
-    if len(other.shape) < 2:
+    if len(other.shape) < 2 or not is_whole(other):
         return ""
     for _, each in golden.near(sample(other), pair.key, 0):
         if measure(each.tensor, other).verdict in FINE:
@@ -169,8 +173,8 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
         return
     if any(is_complex(each) or format_of(each.dtype) is None for each in (one, other)):
         return
-    if rests_on_fingerprint(one) or rests_on_fingerprint(other):
-        if all(not rests_on_fingerprint(each) or isinstance(each, Fingerprinted) for each in (one, other)):
+    if isinstance(one, Fingerprinted) or isinstance(other, Fingerprinted):
+        if is_whole(one) and is_whole(other):
             yield from changes(one, other)
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))

@@ -11,15 +11,13 @@ from probe.checkpoint.stored import Array, Shape, Tensor, Transposed
 from probe.common.numerics.formats import format_of
 from probe.common.numerics.rounding import decoded
 
-_ROWS = 8
-"""Rows of a sample; see `_COLUMNS`, which stands with it."""
-_COLUMNS = 8
-"""As many as rows, so that the sample of a transposed matrix is the transposed one. A fingerprint holds them: 64 numbers
-give the same answers as 1536 to all of `benchmarks/checkpoint_answers.py`."""
-
-
+SMALL = (10, 10)
+"""Rows and columns of a sample that a fingerprint holds. As many of both, so that the sample of a transposed matrix is
+the transposed one. 100 numbers give the answers of 1536 to all of `benchmarks/checkpoint_answers.py`."""
+LARGE = (24, 64)
+"""Those of a sample that tells orders of rows apart: with ten rows, heads of 8 may look like heads of 16."""
 SLACK = 2e-6
-"""Error of a distance that is the root of a difference of squares: that of 64 roundings to float64 is 4e-13."""
+"""Error of a distance that is the root of a difference of squares: that of 1536 roundings to float64 is 4e-13."""
 
 
 def _positions(count: int, most: int) -> list[int]:
@@ -31,35 +29,40 @@ def _positions(count: int, most: int) -> list[int]:
 
 def positions_of_sample(shape: Shape) -> tuple[list[int], list[int]]:
     """The rows of a sample, and in each of them the columns of the flattened row."""
+    return _places(shape, SMALL)
+
+
+def _places(shape: Shape, most: tuple[int, int]) -> tuple[list[int], list[int]]:
     rows, width = (shape[0] if shape else 1), math.prod(shape[1:])
-    return _positions(rows, _ROWS if shape[1:] else _ROWS * _COLUMNS), _positions(width, _COLUMNS)
+    return _positions(rows, most[0] if shape[1:] else math.prod(most)), _positions(width, most[1])
 
 
-def sample(tensor: Tensor) -> Array:
+def sample(tensor: Tensor, most: tuple[int, int] = SMALL) -> Array:
     """Numbers from everywhere in a tensor, in float64; of two tensors of one shape they are from the same positions."""
     if not tensor.size:
         return np.empty(0)
-    if tensor.entry is not None:
+    if tensor.entry is not None and most == SMALL:
         held: Array = tensor.entry.sample.astype(np.float64)
         return held
-    if isinstance(tensor, Transposed) and len(tensor.shape) == 2 and tensor.of.entry is not None:
-        columns = len(_positions(tensor.shape[0], _COLUMNS))
+    if isinstance(tensor, Transposed) and len(tensor.shape) == 2 and tensor.of.entry is not None and most == SMALL:
+        columns = len(positions_of_sample(tensor.of.shape)[1])
         turned: Array = sample(tensor.of).reshape(-1, columns, *_parts(tensor)).swapaxes(0, 1).reshape(-1)
         return turned
-    rows = []
-    for row in _positions(tensor.row_count, _ROWS if tensor.row_shape else _ROWS * _COLUMNS):
+    rows, columns_of_each = _places(tensor.shape, most)
+    found = []
+    for row in rows:
         words = tensor.rows(row, row + 1).reshape(-1)
-        rows.append(decoded(words[_positions(words.size, _COLUMNS)], tensor.dtype).reshape(-1).astype(np.float64))
-    return np.concatenate(rows)
+        found.append(decoded(words[columns_of_each], tensor.dtype).reshape(-1).astype(np.float64))
+    return np.concatenate(found)
 
 
 def size_of_sample(shape: Shape, dtype: str) -> int:
     """How many numbers `sample` takes of a tensor."""
     if not math.prod(shape):
         return 0
-    rows, width = (shape[0] if shape else 1), math.prod(shape[1:])
-    parts = 2 if (found := format_of(dtype)) is not None and found.is_complex else 1
-    return parts * min(rows, _ROWS if shape[1:] else _ROWS * _COLUMNS) * min(width, _COLUMNS)
+    rows, columns = positions_of_sample(shape)
+    found = format_of(dtype)
+    return (2 if found is not None and found.is_complex else 1) * len(rows) * len(columns)
 
 
 def _parts(tensor: Tensor) -> tuple[int, ...]:

@@ -149,6 +149,10 @@ class Tensor(ABC):
         """The bits of all elements."""
         return self.rows(0, self.row_count).reshape(self.shape)
 
+    def element(self, index: int, origin: str = "") -> Tensor:
+        """One tensor of a stack, read alone where it lies alone."""
+        return Element(self, index, origin)
+
     def release(self) -> None:  # noqa: B027 (most hold nothing)
         """Forget what was read."""
 
@@ -193,6 +197,14 @@ class Stored(Tensor):
     @property
     def key(self) -> object:
         return (self.file.path, self.offset, self.dtype, self.shape, self.strides)
+
+    def element(self, index: int, origin: str = "") -> Tensor:
+        if self.strides is not None:
+            return Element(self, index, origin)
+        size = math.prod(self.row_shape) * self.words.itemsize
+        found = Stored(self.file, self.offset + index * size, self.dtype, self.row_shape, big=self.big)
+        found.origin = origin
+        return found
 
     def rows(self, start: int, stop: int) -> Array:
         if self.strides is not None:
@@ -341,17 +353,6 @@ class Element(Tensor):
 
     def release(self) -> None:
         self.of.release()
-
-
-def element(of: Tensor, index: int, origin: str = "") -> Tensor:
-    """One tensor of a stack, read alone where it lies alone."""
-    found: Tensor
-    if isinstance(of, Stored) and of.strides is None:
-        size = math.prod(of.row_shape) * of.words.itemsize
-        found = Stored(of.file, of.offset + index * size, of.dtype, of.row_shape, big=of.big)
-        found.origin = origin
-        return found
-    return Element(of, index, origin)
 
 
 def stacked(parts: Sequence[Tensor], origin: str = "") -> Tensor:

@@ -42,10 +42,14 @@ class Fingerprinted(Tensor):
 
     def __init__(self, entry: Entry, parts: Sequence[Fingerprinted] = ()) -> None:
         super().__init__(entry.dtype, entry.shape)
-        self.entry, self.parts = entry, list(parts)
+        self.entry: Entry = entry
+        self.parts = list(parts)
 
     def rows(self, start: int, stop: int) -> Array:
         raise NotHeldError("a fingerprint has no values; give the checkpoint itself to see them.")
+
+    def element(self, index: int, origin: str = "") -> Tensor:
+        return self.parts[index] if self.parts else super().element(index, origin)
 
 
 class NotHeldError(MsprobeException):
@@ -64,8 +68,6 @@ def rows_of_cuts(shape: Shape) -> list[int]:
 
 def entry_of(tensor: Tensor) -> Entry:
     """The fingerprint of a tensor, which is read once, and is kept with it."""
-    if isinstance(tensor, Fingerprinted):
-        return tensor.entry
     if tensor.entry is None:
         cuts = rows_of_cuts(tensor.shape)
         passing = Pass(tensor.dtype)
@@ -132,6 +134,11 @@ def rests_on_fingerprint(tensor: Tensor) -> bool:
     return of is not None and rests_on_fingerprint(of)
 
 
+def is_whole(tensor: Tensor) -> bool:
+    """True if a tensor has values, or is a fingerprint and no part of one."""
+    return isinstance(tensor, Fingerprinted) or not rests_on_fingerprint(tensor)
+
+
 def facing(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Two tensors that are compared, with views of a fingerprint undone on the other side where it has values.
 
@@ -152,6 +159,15 @@ def facing(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         else:
             break
     return one, other
+
+
+def rows_in(view: Tensor) -> tuple[Tensor, Array] | None:
+    """A tensor and the rows of it that a view has; ``None`` if it is no view of rows."""
+    if not isinstance(view, Slice):
+        return None
+    rows = np.concatenate([np.arange(*each) for each in view.ranges])
+    inner = rows_in(view.of)
+    return (view.of, rows) if inner is None else (inner[0], inner[1][rows])
 
 
 def _whole_order(view: Slice) -> Array | None:

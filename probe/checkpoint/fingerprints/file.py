@@ -17,7 +17,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from probe.checkpoint.fingerprints.entry import Entry, Fingerprinted, rows_of_cuts
 from probe.checkpoint.report import Checkpoint, Replica
 from probe.checkpoint.sampling import size_of_sample
+from probe.checkpoint.stored import Tensor
 from probe.common import files
 from probe.common.dump.sketch_file import DAMAGED, member_of, read_member
 from probe.common.errors import DumpFormatError, FileCheckException
@@ -49,11 +50,15 @@ _DIGESTS = digests.COUNT + 1
 _ARRAYS = {"digests": "<u8", "statistics": "<f8", "sketch": "<f4", "sample": "<f4", "cuts": "<u8"}
 
 
+_Kind = Literal["", "optimizer", "joined otherwise"]
+
+
 class _Tensor(msgspec.Struct, omit_defaults=True):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    optimizer: bool = False
+    kind: _Kind = ""
+    """See `Checkpoint`: of its weights, its optimizer, or `joined_otherwise`."""
     of: int = -1
     """The number of the tensor of which it is a part, such as an expert of a stack."""
     inexact: bool = False
@@ -113,7 +118,7 @@ def write_to(stream: BinaryIO, content: Checkpoint) -> None:
     entries = [tensor.entry for _, tensor, _, _ in rows]
     index = _Index(
         VERSION, digests.VERSION, sketch.VERSION, content.format,
-        [_described(name, tensor.entry, optimizer, of) for name, tensor, optimizer, of in rows],
+        [_described(name, tensor.entry, kind, of) for name, tensor, kind, of in rows],
         _plain(content.config), _plain(content.settings), content.notes,
         [_Replica(each.name, each.ranks, to_json(each.max_abs)) for each in content.told_replicas],
         content.step, content.rank, content.parts,
@@ -134,23 +139,27 @@ def write_to(stream: BinaryIO, content: Checkpoint) -> None:
             archive.writestr(member_of(f"{name}.npy"), data.getvalue())
 
 
-def _flat(content: Checkpoint) -> Iterator[tuple[str, Fingerprinted, bool, int]]:
-    """Every tensor with its name, whether it is of the optimizer, and the number of that of which it is a part."""
+def _flat(content: Checkpoint) -> Iterator[tuple[str, Fingerprinted, _Kind, int]]:
+    """Every tensor with its name, its kind, and the number of that of which it is a part."""
     count = 0
-    for tensors, optimizer in ((content.weights, False), (content.optimizer, True)):
+    for kind, tensors in _by_kind(content).items():
         for name, tensor in tensors.items():
             assert isinstance(tensor, Fingerprinted)
-            yield name, tensor, optimizer, -1
+            yield name, tensor, kind, -1
             for part in tensor.parts:
-                yield "", part, optimizer, count
+                yield "", part, kind, count
             count += 1 + len(tensor.parts)
 
 
-def _described(name: str, entry: Entry, optimizer: bool, of: int) -> _Tensor:
+def _by_kind(content: Checkpoint) -> dict[_Kind, dict[str, Tensor]]:
+    return {"": content.weights, "optimizer": content.optimizer, "joined otherwise": content.joined_otherwise}
+
+
+def _described(name: str, entry: Entry, kind: _Kind, of: int) -> _Tensor:
     found = entry.told
     marks = () if found.sketch.marks is None else tuple(found.sketch.marks.tolist())
     return _Tensor(
-        name, entry.dtype, entry.shape, optimizer, of, not found.is_exact, found.nonfinite, found.sketch.excluded, marks
+        name, entry.dtype, entry.shape, kind, of, not found.is_exact, found.nonfinite, found.sketch.excluded, marks
     )  # fmt: skip
 
 
@@ -200,7 +209,7 @@ def read(path: str, into: Checkpoint) -> None:
         raise DumpFormatError(f"{path}: a damaged fingerprint: {reason}; copy it again.") from None
     for described, tensor in zip(index.tensors, tensors):
         if described.of < 0:
-            (into.optimizer if described.optimizer else into.weights)[described.name] = tensor
+            _by_kind(into)[described.kind][described.name] = tensor
     into.format, into.notes = index.format, [*into.notes, *index.notes]
     into.config, into.settings = from_json(index.config), from_json(index.settings)
     into.told_replicas += [Replica(path, each.name, each.ranks, from_json(each.max_abs)) for each in index.replicas]
@@ -214,7 +223,7 @@ def _check(path: str, index: _Index) -> None:
             f"{path}: a fingerprint of version {'.'.join(map(str, versions))}, and this msprobe reads "
             f"{VERSION}.{digests.VERSION}.{sketch.VERSION}; make both fingerprints with one release."
         )
-    names = [(each.name, each.optimizer) for each in index.tensors if each.of < 0]
+    names = [(each.name, each.kind) for each in index.tensors if each.of < 0]
     if len(set(names)) != len(names):
         raise ValueError("a name is in it twice")
     for number, each in enumerate(index.tensors):

@@ -1,4 +1,4 @@
-"""Two tensors compared of which one or both may be a fingerprint: digests tell what is equal, sketches how far it is."""
+"""Two tensors compared of which one or both may be a fingerprint: digests tell what is equal, sketches how far."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from probe.checkpoint.measuring import Measured, coarser, conversions, not_compa
 from probe.checkpoint.report import CLOSE, DIFFERENT, IDENTICAL, ROUNDING
 from probe.checkpoint.sampling import apart, sample
 from probe.checkpoint.stored import Tensor, Transposed
-from probe.common.numerics.digests import BFLOAT16, BITS, CUT, FLOAT16, NOT_KNOWN, VALUE
-from probe.common.numerics.formats import Format
+from probe.common.numerics.digests import BFLOAT16, BITS, CUT, FLOAT16, NOT_KNOWN, VALUE, Digested
 from probe.common.numerics.sketch import Sketch, cosine, distance
 
 _DIGEST_OF = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": VALUE}
 _UNITS = 2.0
 """Units in the last place by which all numbers of close tensors may be apart; see `measuring`."""
+_ALIKE = 0.9
+"""The cosine above which that of the distance is nearer than that of the sketches, whose error is 1 / 8. A guess."""
 
 
 def measure(one: Tensor, other: Tensor) -> Measured:
@@ -64,34 +65,46 @@ def _turned(left: Fingerprinted, right: Fingerprinted, one: Tensor, other: Tenso
 
 def judged(left: Entry, right: Entry, one: Tensor, other: Tensor) -> Measured:
     """The verdict on two fingerprints."""
-    first, second = left.told, right.told
-    if left.dtype == right.dtype and first.digests[BITS] == second.digests[BITS]:
-        return Measured(IDENTICAL)
     unlike = not_comparable(one, other)
+    found = by_digests(left.dtype, right.dtype, left.told, right.told)
+    if found is not None and (found.verdict == IDENTICAL or not unlike):
+        if found.verdict == ROUNDING and left.told.digests[VALUE] != right.told.digests[VALUE]:
+            found.l2, found.relative_l2, found.cos = _distances(left.told, right.told)
+        return found
     if unlike:
         return Measured(DIFFERENT, unlike, *[math.nan] * 7)
-    equal = first.digests[VALUE] == second.digests[VALUE]
-    if not equal and not _same_places(first.sketch, second.sketch, first.nonfinite, second.nonfinite):
+    first, second = left.told, right.told
+    if not _same_places(first.sketch, second.sketch, first.nonfinite, second.nonfinite):
         return Measured(DIFFERENT, "NaN or infinities are not at the same positions", *[math.nan] * 7)
-    if equal and first.is_exact and second.is_exact:
-        if left.dtype == right.dtype:
-            return Measured(CLOSE, "0.0 and -0.0, or other bits of NaN")
-        longer, shorter = measuring.by_bits(left.dtype, right.dtype)
-        return Measured(ROUNDING, f"{longer} storage of {shorter} values")
-    l2, relative, cos = _distances(first.sketch, second.sketch, first.norm, second.norm)
+    l2, relative, cos = _distances(first, second)
     numbers = (None, None, None, None, l2, relative, cos)
-    for words, to, exact in conversions(left.dtype, right.dtype):
-        which = CUT if to is None else _DIGEST_OF.get(to.name)
-        long, short = (first, second) if exact == 0 else (second, first)
-        if which is None or not short.is_exact:
-            continue
-        if long.digests[which] == short.digests[VALUE] != NOT_KNOWN:
-            return Measured(ROUNDING, words, *numbers)
     form = coarser(left.dtype, right.dtype)
-    if form is not None and _may_be_close(first.sketch, second.sketch, relative, form):
+    if form is not None and relative <= _UNITS * 2 * form.unit:
+        # Numbers that are each two units away are 2^(2 - digits) apart, relative to their norm.
         how = f"so near that a fingerprint does not tell units in the last place of {form.name}"
         return Measured(CLOSE, how, *numbers)
     return Measured(DIFFERENT, "", *numbers)
+
+
+def by_digests(dtype: str, other_dtype: str, one: Digested, other: Digested) -> Measured | None:
+    """The verdict on tensors whose digests prove that they are equal, or that one is the other rounded."""
+    if dtype == other_dtype and one.digests[BITS] == other.digests[BITS]:
+        return Measured(IDENTICAL)
+    equal = one.digests[VALUE] == other.digests[VALUE] != NOT_KNOWN
+    if equal and one.is_exact and other.is_exact:
+        if dtype == other_dtype:
+            return Measured(CLOSE, "0.0 and -0.0, or other bits of NaN")
+        longer, shorter = measuring.by_bits(dtype, other_dtype)
+        return Measured(ROUNDING, f"{longer} storage of {shorter} values")
+    if one.nonfinite != other.nonfinite:
+        # A number that a shorter format has as infinity is lost, and not rounded.
+        return None
+    for words, to, exact in conversions(dtype, other_dtype):
+        which = CUT if to is None else _DIGEST_OF.get(to.name)
+        long, short = (one, other) if exact == 0 else (other, one)
+        if which is not None and short.is_exact and long.digests[which] == short.digests[VALUE] != NOT_KNOWN:
+            return Measured(ROUNDING, words, *[None] * 7)
+    return None
 
 
 def _same_places(one: Sketch, other: Sketch, nonfinite: int, others: int) -> bool:
@@ -101,24 +114,15 @@ def _same_places(one: Sketch, other: Sketch, nonfinite: int, others: int) -> boo
     return one.marks is None or other.marks is None or bool(np.array_equal(one.marks, other.marks))
 
 
-def _distances(one: Sketch, other: Sketch, norm: float, other_norm: float) -> tuple[float, float, float]:
+def _distances(one: Digested, other: Digested) -> tuple[float, float, float]:
     """The estimated distance, relative to the norm of the second, and the cosine.
 
     Of vectors a and b, |a|^2 + |b|^2 - |a - b|^2 is twice their product, which is nearer than the product of sketches
     where both are alike; the norms are exact.
     """
-    l2 = distance(one, other).estimate
-    relative = l2 / other_norm if other_norm else (math.inf if l2 else 0.0)
-    if not norm or not other_norm:
+    l2 = distance(one.sketch, other.sketch).estimate
+    relative = l2 / other.norm if other.norm else (math.inf if l2 else 0.0)
+    if not one.norm or not other.norm:
         return l2, relative, math.nan
-    cos = (norm * norm + other_norm * other_norm - l2 * l2) / (2 * norm * other_norm)
-    return l2, relative, cos if cos > 0.9 else cosine(one, other)
-
-
-def _may_be_close(one: Sketch, other: Sketch, relative: float, form: Format) -> bool:
-    """True if no number is known to be more than two units in the last place away.
-
-    Numbers of which each is two units away are `2^(2 - digits)` apart, relative to their norm. A lane that is away by
-    more than that, where few of them differ, holds one element that is.
-    """
-    return relative <= _UNITS * 2 * form.unit
+    cos = (one.norm * one.norm + other.norm * other.norm - l2 * l2) / (2 * one.norm * other.norm)
+    return l2, relative, min(cos, 1.0) if cos > _ALIKE else cosine(one.sketch, other.sketch)

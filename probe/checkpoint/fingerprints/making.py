@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from probe.checkpoint.fingerprints import file
@@ -12,7 +12,7 @@ from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of
 from probe.checkpoint.readers.opening import open_checkpoint
 from probe.checkpoint.report import Checkpoint, CheckpointOptions
 from probe.checkpoint.scheme import in_scheme
-from probe.checkpoint.stored import Tensor, close_all, element
+from probe.checkpoint.stored import Tensor, close_all, joined
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback, with_progress
 
@@ -23,7 +23,10 @@ _STACK = re.compile(r"experts\.(fc1|fc2|gate|up)\.(weight|bias)$")
 
 
 def fingerprint_checkpoint(
-    path: str, output: str | None = None, options: CheckpointOptions | None = None, watch: ProgressCallback | None = None
+    path: str,
+    output: str | None = None,
+    options: CheckpointOptions | None = None,
+    watch: ProgressCallback | None = None,
 ) -> str:
     """Write the fingerprint of a checkpoint of any format.
 
@@ -54,23 +57,37 @@ def fingerprinted(content: Checkpoint, optimizer: bool = False, watch: ProgressC
     from probe.checkpoint.comparison import replicas_that_differ
 
     keys = in_scheme(list(content.weights))
-    work = [(tensor, _STACK.search(keys[name]) is not None) for name, tensor in content.weights.items()]
-    if optimizer:
-        work += [(tensor, False) for tensor in content.optimizer.values()]
-    done = _in_threads(lambda each: _made(*each), work, watch)
+    either = dict(_joined_otherwise(content, [name for name in content.pieces if keys[name].startswith("embed")]))
+    kinds = (content.weights, content.optimizer if optimizer else {}, either)
+    work = [
+        (tensor, _STACK.search(keys.get(name, "")) is not None) for tensors in kinds for name, tensor in tensors.items()
+    ]
+    done = iter(_in_threads(lambda each: _made(*each), work, watch))
+    weights, state, otherwise = ({name: next(done) for name in tensors} for tensors in kinds)
     found = Checkpoint(
-        content.path, content.format, dict(zip(content.weights, done)),
-        dict(zip(content.optimizer, done[len(content.weights) :])), content.settings, content.config, content.notes,
+        content.path, content.format, dict(weights), dict(state), content.settings, content.config, content.notes,
+        joined_otherwise=dict(otherwise),
     )  # fmt: skip
     found.told_replicas = [*content.told_replicas, *replicas_that_differ(content)]
     return found
+
+
+def _joined_otherwise(content: Checkpoint, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    """The parameters whose parts ranks may hold along another dimension than their names say, joined along that one.
+
+    Llama's own files have an embedding that is split by columns, later ones by rows, under one name.
+    """
+    for name in names:
+        pieces, shape = content.pieces[name], content.weights[name].shape
+        wholes = [joined(pieces, axis) for axis in range(len(shape)) if len(pieces) > 1]
+        yield from ((name, whole) for whole in wholes if whole.shape != shape)
 
 
 def _made(tensor: Tensor, is_stack: bool) -> Fingerprinted:
     if isinstance(tensor, Fingerprinted):
         return tensor
     several = range(tensor.row_count if is_stack and len(tensor.shape) > 1 else 0)
-    return Fingerprinted(entry_of(tensor), [Fingerprinted(entry_of(element(tensor, at))) for at in several])
+    return Fingerprinted(entry_of(tensor), [Fingerprinted(entry_of(tensor.element(at))) for at in several])
 
 
 def _in_threads(

@@ -59,6 +59,8 @@ class Pair:
     how: list[str] = field(default_factory=list)
     reading: Optional[Reading] = None  # noqa: UP045
     """The one that was chosen."""
+    declared: bool = False
+    """True if something says that the two sides have different layouts."""
     wrong: str = ""
     """The reason why this reading is a difference, though the values agree in it."""
 

@@ -1,0 +1,272 @@
+"""Parts of a fingerprint: query, key and value, or gate and up, of which the other side has one each.
+
+A fingerprint has no digest of any rows. If the other side has values, they are put together in the layout of the whole
+and compared with it. If that differs, the digests before some rows and the sample say which part does, as far as they
+reach. Digests of two fingerprints are joined by arithmetic, where parts follow each other in whole rows of 64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from probe.checkpoint.fingerprints.entry import (
+    Entry,
+    Fingerprinted,
+    Reordered,
+    entry_of,
+    is_whole,
+    rests_on_fingerprint,
+    rows_in,
+    rows_of_cuts,
+)
+from probe.checkpoint.fingerprints.judging import by_digests, judged
+from probe.checkpoint.fingerprints.telling import equal_parts
+from probe.checkpoint.measuring import Measured
+from probe.checkpoint.pairing.pairs import Pair
+from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, ROUNDING, UNKNOWN
+from probe.checkpoint.sampling import positions_of_sample
+from probe.checkpoint.stored import Array, Tensor, joined
+from probe.common.numerics import digests
+from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, VALUE, Digested
+
+_UNTOLD = "a fingerprint does not tell; compare with the checkpoint itself"
+
+
+class _Part(NamedTuple):
+    pair: Pair
+    rows: Array
+    """The rows of the whole that it has, in its order."""
+    counterpart: Tensor
+    is_first: bool
+    """True if the whole is on the first side."""
+
+
+def verdicts_of_parts(pairs: Sequence[Pair]) -> dict[int, Measured]:
+    """The verdicts on pairs of which one side is a part of a fingerprint, by the `id` of the pair."""
+    groups: dict[int, tuple[Fingerprinted, list[_Part]]] = {}
+    for pair in pairs:
+        if pair.one is None or pair.other is None or pair.reading is None:
+            continue
+        for is_first, (view, counterpart) in enumerate((pair.tensors[::-1], pair.tensors)):
+            found = rows_in(view)
+            whole, rows = found if found is not None else (view, np.arange(0))
+            if found is not None and isinstance(whole, Fingerprinted) and len(rows) < whole.row_count:
+                groups.setdefault(id(whole), (whole, []))[1].append(_Part(pair, rows, counterpart, bool(is_first)))
+    verdicts: dict[int, Measured] = {}
+    for whole, parts in groups.values():
+        verdicts.update(zip((id(part.pair) for part in parts), _judged(whole, parts)))
+    return verdicts
+
+
+def _judged(whole: Fingerprinted, parts: Sequence[_Part]) -> Iterator[Measured]:
+    if any(part.counterpart.shape != (len(part.rows), *whole.row_shape) for part in parts):
+        return (Measured(DIFFERENT, "its parts have other sizes", *[None] * 7) for _ in parts)
+    rows = np.concatenate([part.rows for part in parts])
+    is_all = np.array_equal(np.sort(rows), np.arange(whole.row_count))
+    if is_all and len({part.counterpart.dtype for part in parts}) == 1:
+        if not any(rests_on_fingerprint(part.counterpart) for part in parts):
+            return _against_values(whole, parts, rows)
+        if all(isinstance(part.counterpart, Fingerprinted) for part in parts):
+            return iter(_against_fingerprints(whole, parts))
+    return (_by_cuts(whole, part) for part in parts)
+
+
+def _against_values(whole: Fingerprinted, parts: Sequence[_Part], rows: Array) -> Iterator[Measured]:
+    """The parts of the other side put together as the whole has them."""
+    back = np.empty_like(rows)
+    back[rows] = np.arange(len(rows))
+    other = Reordered(joined([part.counterpart for part in parts], 0), back)
+    sides = (whole, other) if parts[0].is_first else (other, whole)
+    found = judged(entry_of(sides[0]), entry_of(sides[1]), *sides)
+    if found.verdict != DIFFERENT:
+        return iter([found] * len(parts))
+    return _located(whole, entry_of(other), parts, found)
+
+
+def _located(whole: Fingerprinted, other: Entry, parts: Sequence[_Part], found: Measured) -> Iterator[Measured]:
+    """Which parts differ, by the ranges of rows whose digests are held, and by the sampled rows."""
+    ranges = list(equal_parts(whole.entry, other))
+    same = np.zeros(whole.row_count, bool)
+    for first, last, equal in ranges:
+        same[first:last] = equal
+    verdicts: list[str] = []
+    for part in parts:
+        if same[part.rows].all():
+            verdicts.append(IDENTICAL)
+            continue
+        mine = np.zeros(whole.row_count, bool)
+        mine[part.rows] = True
+        # A range that differs and belongs to this part alone.
+        surely = any(not equal and mine[first:last].all() for first, last, equal in ranges)
+        verdicts.append(DIFFERENT if surely or _sample_differs(whole, other, mine) else UNKNOWN)
+    if verdicts.count(UNKNOWN) == 1 and DIFFERENT not in verdicts:
+        verdicts[verdicts.index(UNKNOWN)] = DIFFERENT
+    alone = verdicts.count(DIFFERENT) == 1 and UNKNOWN not in verdicts
+    for part, verdict in zip(parts, verdicts):
+        if verdict == IDENTICAL:
+            yield _equal_values(whole.dtype, part.counterpart.dtype)
+        elif verdict == UNKNOWN:
+            yield Measured(UNKNOWN, _UNTOLD, *[None] * 7)
+        else:
+            l2 = found.l2 if alone else None
+            norm = entry_of(part.counterpart).told.norm
+            relative = l2 / norm if l2 is not None and norm else None
+            yield Measured(DIFFERENT, found.how, None, None, None, None, l2, relative, None)
+
+
+def _equal_values(dtype: str, other: str) -> Measured:
+    if dtype == other:
+        return Measured(IDENTICAL)
+    return Measured(ROUNDING, f"{dtype} and {other} storage of the same values")
+
+
+def _sample_differs(whole: Fingerprinted, other: Entry, mine: Array) -> bool:
+    """True if a sampled number of some rows differs."""
+    rows, _ = positions_of_sample(whole.shape)
+    width = whole.entry.sample.size // len(rows)
+    apart = (whole.entry.sample != other.sample).reshape(len(rows), width).any(1)
+    return bool(apart[mine[rows]].any())
+
+
+# --- two fingerprints
+
+
+def _against_fingerprints(whole: Fingerprinted, parts: Sequence[_Part]) -> list[Measured]:
+    """The parts of the layout that digests prove, of those that there may be."""
+    for each in _layouts(parts):
+        found = _in_layout(whole, each)
+        if any(measured.verdict in FINE for measured in found):
+            return found
+    numbers = sum(entry_of(part.counterpart).told.elements for part in parts) % (1 << 64)
+    if numbers == whole.entry.told.elements:
+        how = f"its parts have the same numbers, in a layout that {_UNTOLD}"
+        return [Measured(UNKNOWN, how, *[None] * 7) for _ in parts]
+    if whole.dtype != parts[0].counterpart.dtype:
+        return [Measured(UNKNOWN, _UNTOLD, *[None] * 7) for _ in parts]
+    return [Measured(DIFFERENT, "it or another part, in a layout that no digest proves", *[None] * 7) for _ in parts]
+
+
+def _layouts(parts: Sequence[_Part]) -> Iterator[Sequence[_Part]]:
+    """The parts with their rows in each order that all of them may have, the chosen one first."""
+    yield parts
+    of_each = [
+        {reading.order: found[1] for reading in part.pair.readings if (found := rows_in(reading.tensor)) is not None}
+        for part in parts
+    ]
+    for order in of_each[0]:
+        if all(order in rows for rows in of_each):
+            yield [part._replace(rows=rows[order]) for part, rows in zip(parts, of_each)]
+
+
+def _in_layout(whole: Fingerprinted, parts: Sequence[_Part]) -> list[Measured]:
+    ordered = sorted(parts, key=lambda part: int(part.rows[0]))
+    follow = all(np.array_equal(part.rows, np.arange(part.rows[0], part.rows[0] + len(part.rows))) for part in ordered)
+    told = joined_digests([entry_of(part.counterpart) for part in ordered]) if follow else None
+    if told is not None:
+        left, right = (whole.entry.told, told) if parts[0].is_first else (told, whole.entry.told)
+        dtypes = (whole.dtype, parts[0].counterpart.dtype)
+        found = by_digests(*(dtypes if parts[0].is_first else dtypes[::-1]), left, right)
+        if found is not None:
+            return [found] * len(parts)
+    return [_by_cuts(whole, part) for part in parts]
+
+
+def joined_digests(entries: Sequence[Entry]) -> Digested | None:
+    """What is known of tensors one after the other; ``None`` if one but the last does not end with a row of 64.
+
+    The sketch is not: lanes and signs are those of other elements there.
+    """
+    sizes = [math.prod(each.shape) for each in entries]
+    found = []
+    for which in range(digests.COUNT):
+        of_each = [each.told.digests[which] for each in entries]
+        one = NOT_KNOWN if NOT_KNOWN in of_each else digests.joined(list(zip(of_each, sizes)))
+        if one is None:
+            return None
+        found.append(one)
+    told = [each.told for each in entries]
+    return Digested(
+        tuple(found), sum(each.elements for each in told) % (1 << 64), all(each.is_exact for each in told),
+        sum(each.nonfinite for each in told), max(each.most for each in told), min(each.least for each in told),
+        sum(each.mean * size for each, size in zip(told, sizes)) / max(sum(sizes), 1),
+        math.sqrt(sum(each.norm**2 for each in told)), told[0].sketch,
+    )  # fmt: skip
+
+
+def _by_cuts(whole: Fingerprinted, part: _Part) -> Measured:
+    """A part compared by the digests before some rows of both sides, run of rows by run."""
+    if not is_whole(part.counterpart):
+        return Measured(UNKNOWN, _UNTOLD, *[None] * 7)
+    mine, its = _prefixes(whole.entry), _prefixes(entry_of(part.counterpart))
+    width, at, unknown = math.prod(whole.row_shape), 0, False
+    for first, last in _runs(part.rows):
+        ends = mine.get(first), mine.get(last), its.get(at), its.get(at + last - first)
+        if any(each is None for each in ends):
+            unknown = True
+        else:
+            if _between(*ends[:2], first * width) != _between(*ends[2:], at * width):
+                return Measured(DIFFERENT, "", *[None] * 7)
+        at += last - first
+    if unknown:
+        return Measured(UNKNOWN, _UNTOLD, *[None] * 7)
+    return _equal_values(whole.dtype, part.counterpart.dtype)
+
+
+def _between(before: int | None, after: int | None, element: int) -> int:
+    assert before is not None and after is not None
+    return (after - before) * pow(digests.BASE, -(element // ROW), PRIME) % PRIME
+
+
+def _prefixes(entry: Entry) -> Mapping[int, int]:
+    """The digest of the values before a row, by its number."""
+    rows = entry.shape[0] if entry.shape else 1
+    known = {row: cut for row, cut in zip(rows_of_cuts(entry.shape), entry.cuts) if cut != NOT_KNOWN}
+    return {0: 0, **known, rows: entry.told.digests[VALUE]}
+
+
+def _runs(rows: Array) -> Iterator[tuple[int, int]]:
+    """Rows that follow each other: the first, and the one behind the last."""
+    ends = np.flatnonzero(np.diff(rows) != 1) + 1
+    for run in np.split(rows, ends):
+        yield int(run[0]), int(run[-1]) + 1
+
+
+def may_be_reordered(pair: Pair) -> bool:
+    """True if both sides are fingerprints of the same numbers in another order, which may be that of their layouts."""
+    one, other = pair.tensors
+    if not isinstance(one, Fingerprinted) or not isinstance(other, Fingerprinted):
+        return False
+    return pair.declared and bool(pair.group) and one.entry.told.elements == other.entry.told.elements
+
+
+# --- rows that one side has more
+
+
+def first_rows(one: Tensor, other: Tensor) -> Measured:
+    """The verdict on the first rows of a fingerprint that has more rows than its counterpart.
+
+    Zeros at the end do not change a digest. Other rows are left out only where the digest of those before is held.
+    """
+    longer, shorter = (one, other) if one.shape[0] > other.shape[0] else (other, one)
+    if not isinstance(longer, Fingerprinted) or not is_whole(shorter):
+        return Measured(UNKNOWN, _UNTOLD, *[None] * 7)
+    left, right = entry_of(one).told, entry_of(other).told
+    found = by_digests(one.dtype, other.dtype, left, right)
+    if found is not None:
+        return found
+    before = _prefixes(longer.entry).get(shorter.shape[0])
+    if before is None:
+        return Measured(UNKNOWN, _UNTOLD, *[None] * 7)
+    if before == entry_of(shorter).told.digests[VALUE]:
+        return _equal_values(one.dtype, other.dtype)
+    return Measured(DIFFERENT, "", *[None] * 7)
+
+
+def rest_is_zero(tensor: Fingerprinted, start: int) -> bool:
+    """True if the rows from `start` on are zero, of a tensor whose first rows `first_rows` found to be equal."""
+    before = _prefixes(tensor.entry).get(start)
+    return before is None or before == tensor.entry.told.digests[VALUE]
