@@ -291,6 +291,11 @@ def compare_checkpoints(
         close_all()
 
 
+def compare_contents(one: Checkpoint, other: Checkpoint, options: CheckpointOptions | None = None) -> Report:
+    """Compare two checkpoints that are open already."""
+    return _compare(one, other, options or CheckpointOptions(), None)
+
+
 def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, watch: ProgressCallback | None) -> Report:
     pairs = match(left, right, options)
     order = {name: index for index, name in enumerate(left.weights)}

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probe.checkpoint.sampling import sample
+from probe.checkpoint.sampling import positions_of_sample, sample
 from probe.checkpoint.stored import Array, Regions, Reshaped, Segments, Shape, Slice, Tensor, Transposed
 from probe.common.errors import MsprobeException
-from probe.common.numerics.digests import NOT_KNOWN, ROW, Digested, Pass
+from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, Digested, Pass, added
+from probe.common.numerics.rounding import decoded
 
 _BLOCK_BYTES = 1 << 18
 """Bytes that are read at once: read and digested, they stay in the second cache of a processor."""
@@ -83,6 +84,73 @@ def entry_of(tensor: Tensor) -> Entry:
         tensor.release()
     found: Entry = tensor.entry
     return found
+
+
+def part_of(tensor: Tensor, starts: Shape, whole: Shape) -> Entry | None:
+    """The fingerprint of a whole tensor as far as one part makes it: those of all parts add up to that of the whole.
+
+    Args:
+        tensor: the part.
+        starts: the index of its first element in the whole.
+        whole: the shape of the whole.
+
+    Returns: ``None`` if the part is no block of rows or columns that begins and ends with rows of 64 elements.
+    """
+    width = math.prod(whole[1:])
+    rows = range(starts[0], starts[0] + tensor.row_count) if whole else range(1)
+    place = _place_in_row(starts[1:], tensor.shape[1:], whole[1:])
+    if place is None:
+        return None
+    first, wide = place
+    if (width != wide and (width % ROW or first % ROW or wide % ROW)) or rows[0] * width % ROW:
+        return None
+    if rows[-1] + 1 < whole[0] and tensor.size % ROW:
+        return None
+    cuts = rows_of_cuts(whole)
+    passing, at = Pass(tensor.dtype), dict.fromkeys(cuts, 0)
+    for number, row in enumerate(rows):
+        if row in at:
+            at[row] = _value(passing)
+        if wide != width or not number:
+            passing.seek((row * width + first) // ROW)
+        passing.add(tensor.rows(number, number + 1))
+    value = _value(passing)
+    at.update((cut, value) for cut in cuts if cut > rows[-1])
+    chosen, columns = positions_of_sample(whole)
+    few = np.full((len(chosen), len(columns)), np.nan, np.float32)
+    for index, row in enumerate(chosen):
+        if row in rows:
+            line = decoded(tensor.rows(row - rows[0], row - rows[0] + 1).reshape(-1), tensor.dtype)
+            inside = [number for number, column in enumerate(columns) if first <= column < first + wide]
+            few[index, inside] = line[[columns[number] - first for number in inside]]
+    return Entry(tensor.dtype, whole, passing.finish(), few.reshape(-1), tuple(at.values()))
+
+
+def _value(passing: Pass) -> int:
+    value = passing.value_so_far()
+    return NOT_KNOWN if value is None else value
+
+
+def _place_in_row(starts: Shape, shape: Shape, whole: Shape) -> tuple[int, int] | None:
+    """The first element of a row that a part has, and their number; ``None`` if they do not follow each other."""
+    split = [axis for axis in range(len(whole)) if shape[axis] != whole[axis]]
+    if not split:
+        return 0, math.prod(whole)
+    inner = math.prod(whole[split[0] + 1 :])
+    if len(split) > 1 or math.prod(whole[: split[0]]) != 1:
+        return None
+    return starts[split[0]] * inner, shape[split[0]] * inner
+
+
+def together(parts: Sequence[tuple[Entry, int]]) -> Entry:
+    """The fingerprint of a tensor of those that its parts made, each with the number of its elements."""
+    whole, size = parts[0]
+    for entry, elements in parts[1:]:
+        cuts = (NOT_KNOWN if NOT_KNOWN in each else sum(each) % PRIME for each in zip(whole.cuts, entry.cuts))
+        few = np.where(np.isnan(whole.sample), entry.sample, whole.sample)
+        whole = whole._replace(told=added(whole.told, entry.told, (size, elements)), sample=few, cuts=tuple(cuts))
+        size += elements
+    return whole
 
 
 def _blocks(tensor: Tensor, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:

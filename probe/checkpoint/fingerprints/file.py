@@ -74,11 +74,11 @@ class _Replica(msgspec.Struct):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The part of a parameter that a rank has.
+    """The part of a parameter that a rank has, whose fingerprint stands at its place in the whole.
 
     Args:
         starts: the index of its first element in the whole parameter.
-        shape: that of the whole parameter.
+        shape: its own.
     """
 
     starts: tuple[int, ...]

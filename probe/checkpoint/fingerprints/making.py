@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from probe.backends.protocol.trends import StoredWeight
 from probe.checkpoint.fingerprints import file
-from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of
+from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of, part_of
 from probe.checkpoint.readers.opening import open_checkpoint
 from probe.checkpoint.report import Checkpoint, CheckpointOptions
 from probe.checkpoint.scheme import in_scheme
-from probe.checkpoint.stored import Tensor, close_all, joined
+from probe.checkpoint.stored import InMemory, Tensor, close_all, joined
 from probe.common.errors import MsprobeException
+from probe.common.numerics.rounding import word_type
 from probe.common.progress import ProgressCallback, with_progress
 
 _THREADS = 4
@@ -100,3 +102,50 @@ def _in_threads(
     with ThreadPoolExecutor(count) as pool:
         made = pool.map(make, work)
         return list(made if watch is None else with_progress(made, watch, "tensors", len(work)))
+
+
+# --- weights in memory
+
+
+def of_weights(
+    weights: Iterable[tuple[str, StoredWeight | None]], step: int | None = None, rank: int | None = None
+) -> Checkpoint:
+    """The fingerprint of weights that a process holds, one after the other.
+
+    Args:
+        weights: names and elements; ``None`` for one that has none.
+
+    Raises:
+        MsprobeException: a weight is a part of another one that does not begin or end with 64 elements, or two have
+            one name.
+    """
+    found = Checkpoint("", "memory", step=step, rank=rank)
+    absent = []
+    for name, stored in weights:
+        if stored is None or word_type(stored.dtype) is None:
+            absent.append(name)
+            continue
+        if name in found.weights:
+            raise MsprobeException(f"{name}: two weights have this name.")
+        tensor = _in_memory(stored)
+        if not stored.whole:
+            found.weights[name] = _made(tensor, _STACK.search(in_scheme([name])[name]) is not None)
+            continue
+        entry = part_of(tensor, stored.starts, stored.whole) if tensor.size else None
+        if entry is None and tensor.size:
+            raise MsprobeException(
+                f"{name}: its part of shape {list(stored.shape)} at {list(stored.starts)} of {list(stored.whole)} does "
+                "not begin and end with rows of 64 elements; give the whole tensor, such as with full_tensor()."
+            )
+        found.parts[name] = file.Part(stored.starts, stored.shape)
+        if entry is not None:
+            found.weights[name] = Fingerprinted(entry)
+    if absent:
+        found.notes.append(f"{len(absent)} weights have no elements here, the first {absent[0]}")
+    return found
+
+
+def _in_memory(stored: StoredWeight) -> Tensor:
+    words = word_type(stored.dtype)
+    assert words is not None
+    return InMemory(stored.data.view(words).reshape(stored.shape), stored.dtype)

@@ -224,6 +224,24 @@ static PyObject *start(PyObject *module, PyObject *object) {
     Py_RETURN_NONE;
 }
 
+static PyObject *seek(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    if (given != 2) return PyErr_Format(PyExc_TypeError, "seek takes 2 arguments, not %zd", given);
+    const unsigned long long row = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred()) return NULL;
+    Py_buffer buffer;
+    State *state = state_in(&buffer, args[0]);
+    if (state == NULL) return NULL;
+    state->power = 1;
+    uint64_t square = BASE;
+    for (unsigned long long left = row; left; left >>= 1, square = times(square, square))
+        if (left & 1) state->power = times(state->power, square);
+    state->lanes.row = row;
+    state->lanes.shifted = (uint32_t)(row % SHIFTED_ROWS);
+    PyBuffer_Release(&buffer);
+    Py_RETURN_NONE;
+}
+
 static PyObject *add(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
     if (given != 3) return PyErr_Format(PyExc_TypeError, "add takes 3 arguments, not %zd", given);
@@ -276,6 +294,7 @@ static PyObject *finish(PyObject *module, PyObject *object) {
 
 static PyMethodDef METHODS[] = {
     {"start", start, METH_O, "start(state): make a bytearray of SIZE bytes the state of a pass."},
+    {"seek", (PyCFunction)(void (*)(void))seek, METH_FASTCALL, "seek(state, row): go on at another row of 64 elements."},
     {"add", (PyCFunction)(void (*)(void))add, METH_FASTCALL,
      "add(state, data, kind): take more elements; all but the last time a multiple of 64."},
     {"finish", finish, METH_O, "finish(state): what was found so far."},

@@ -166,6 +166,16 @@ class Pass:
         if whole:
             self._take(words[:whole])
 
+    def seek(self, row: int) -> None:
+        """Go on at another row of 64 elements: what is added next begins there, and all before it had whole rows."""
+        if self._left is not None and self._left.size:
+            self._take(self._left)
+            self._left = None
+        if self._state is not None:
+            _digests.seek(self._state, row)
+        else:
+            self._slow.seek(row)
+
     def _take(self, words: Words) -> None:
         if self._state is not None:
             _digests.add(self._state, words, self._kind)
@@ -197,6 +207,22 @@ class Pass:
         )  # fmt: skip
 
 
+def added(one: Digested, other: Digested, sizes: tuple[int, int]) -> Digested:
+    """What is known of a tensor of which each rank took another part, at its place, of these numbers of elements."""
+    known = zip(one.digests, other.digests)
+    marks = [each.sketch.marks for each in (one, other) if each.sketch.marks is not None]
+    summed = Sketch(
+        (one.sketch.sums.astype(np.float64) + other.sketch.sums).astype(np.float32),
+        one.sketch.excluded + other.sketch.excluded, np.sum(marks, 0, np.float32) if marks else None,
+    )  # fmt: skip
+    return Digested(
+        tuple(NOT_KNOWN if NOT_KNOWN in pair else sum(pair) % PRIME for pair in known),
+        (one.elements + other.elements) % (1 << 64), one.is_exact and other.is_exact, one.nonfinite + other.nonfinite,
+        max(one.most, other.most), min(one.least, other.least),
+        (one.mean * sizes[0] + other.mean * sizes[1]) / max(sum(sizes), 1), math.hypot(one.norm, other.norm), summed,
+    )  # fmt: skip
+
+
 def _in_any_order(words: int, squares: int) -> int:
     return (words + squares * 0x9E3779B97F4A7C15) % (1 << 64)
 
@@ -215,6 +241,11 @@ class _Slow:
         self._is_exact = True
         self._most, self._least, self._total, self._sum_of_squares = -math.inf, math.inf, 0.0, 0.0
         self._sums, self._marks = np.zeros(sketches.LANES), np.zeros(sketches.MARKS)
+
+    def seek(self, row: int) -> None:
+        found = format_of(self._dtype)
+        wide = found is not None and found.bits == 64
+        self._row, self._value_row = (2 * row if wide else row), (2 * row if self.is_complex else row)
 
     def add(self, words: Words) -> None:
         raw = words.view(f"u{min(words.itemsize, 4)}")
