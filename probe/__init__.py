@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "Fingerprint", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport",
-    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance", "factor",
-    "find_overflow", "fingerprint", "graph_diff", "load_monitor", "open_graph", "read", "replay", "response_anomaly", "rollout_check",
-    "sketch", "verdict",
+    "Dump", "Fingerprint", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly",
+    "RolloutReport", "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance",
+    "factor", "find_overflow", "fingerprint", "graph_diff", "load_monitor", "open_graph", "read", "replay",
+    "response_anomaly", "rollout_check", "sketch", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.

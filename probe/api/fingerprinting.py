@@ -121,8 +121,9 @@ def _pairs(weights: Any, adapters: list[FrameworkAdapter]) -> Iterable[tuple[str
         return ((str(name), value) for name, value in weights.items())
     if isinstance(weights, Iterable) and not isinstance(weights, (str, bytes)):
         return _named(weights)
-    kind = type(weights).__name__
-    raise MsprobeException(f"fingerprint: {kind} is no model; allowed: a module, a state_dict, or pairs of name and tensor.")
+    raise MsprobeException(
+        f"fingerprint: {type(weights).__name__} is no model; allowed: a module, a state_dict, pairs of name and tensor."
+    )
 
 
 def _named(pairs: Iterable[Any]) -> Iterator[tuple[str, Any]]:

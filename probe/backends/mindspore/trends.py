@@ -80,7 +80,7 @@ def _spectral_norm(weight: Any) -> tuple[float, float]:
     return largest, frobenius / largest if largest else np.nan
 
 
-def _stored(tensor: Any) -> StoredWeight | None:
+def _stored(tensor: Any) -> StoredWeight:
     dtype, shape = plain_name(tensor.dtype), tuple(tensor.shape)
     # numpy lacks bfloat16 and float8.
     array = to_array(tensor) if dtype in _OF_NUMPY else None
@@ -117,7 +117,8 @@ class MindSporeTrends:
         return self.parameters(model, frozen=True)
 
     def stored_weight(self, tensor: Any) -> StoredWeight | None:
-        return unobserved(_stored, tensor)
+        found: StoredWeight = unobserved(_stored, tensor)
+        return found
 
     def is_frozen(self, parameter: Any) -> bool:
         return not parameter.requires_grad

@@ -14,6 +14,8 @@ import numpy as np
 
 from probe.checkpoint.fingerprints import file as fingerprints
 from probe.checkpoint.fingerprints.entry import rests_on_fingerprint
+from probe.checkpoint.fingerprints.ranks import read_folder as read_fingerprints
+from probe.checkpoint.fingerprints.ranks import whole
 from probe.checkpoint.readers import deepspeed, megatron, sections
 from probe.checkpoint.readers.dcp import METADATA, read_dcp
 from probe.checkpoint.readers.mindspore import check_sum, read_ckpt
@@ -162,6 +164,8 @@ def _read_file(path: str, into: Checkpoint) -> None:
         raise DumpFormatError(f"{path}: the file is empty; copy it again.")
     if fingerprints.is_fingerprint(start):
         fingerprints.read(path, into)
+        if into.parts:
+            into.weights = whole(path, [into]).weights
     elif path.endswith(".npz"):
         read_npz(path, into)
         into.format = "npz"
@@ -246,6 +250,8 @@ def _read_files(path: str, names: Sequence[str], into: Checkpoint, options: Chec
         raise DumpFormatError(_several(path, [*indexes, *rest]))
     if indexes:
         return _read_index(os.path.join(path, indexes[0]), into)
+    if not files_ and any(name.endswith(fingerprints.ENDING) for name in names):
+        return read_fingerprints(path, into)
     if not files_:
         return _read_below(path, names, into, options, depth)
     numbered = [match for name in files_ if (match := _NUMBERED.match(name))]

@@ -2,7 +2,8 @@
 
 Words of 32 bits, in row-major order, are taken in rows of 64, the last one filled up with zeros:
 
-    digest = sum over rows r of BASE^r * (sum over columns j of FACTORS[j] * word[64 r + j], modulo 2^64), modulo 2^61 - 1
+    digest = sum of BASE^r * row(r) over rows r, modulo 2^61 - 1
+    row(r) = sum of FACTORS[j] * word[64 r + j] over columns j, modulo 2^64
 
 A polynomial over a prime field (Carter and Wegman, 1979, as in Rabin and Karp's search), of multiplied and added words
 within a row: the sum needs no order, and the digest of two tensors one after the other follows from theirs if the first
@@ -43,7 +44,7 @@ NOT_KNOWN = (1 << 64) - 1
 """Stands for a digest that a format does not have; no digest is as large."""
 
 BITS, VALUE, BFLOAT16, CUT, FLOAT16 = range(5)
-"""The digests: of the bits, of the values in float32, of those rounded to bfloat16, cut off to it, rounded to float16."""
+"""The digests: of the bits, of the values in float32, of these rounded to bfloat16, cut off to it, and to float16."""
 COUNT = 5
 _KINDS = {"float32": 0, "bfloat16": 1, "float16": 2}
 _PART = 4096 * ROW
