@@ -24,7 +24,7 @@ from probe.checkpoint.fingerprints.entry import (
     rows_of_cuts,
 )
 from probe.checkpoint.fingerprints.judging import by_digests, judged
-from probe.checkpoint.fingerprints.telling import equal_parts
+from probe.checkpoint.fingerprints.telling import equal_parts, has_same_range
 from probe.checkpoint.measuring import Measured
 from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, ROUNDING, UNKNOWN
@@ -240,7 +240,8 @@ def may_be_reordered(pair: Pair) -> bool:
     one, other = pair.tensors
     if not isinstance(one, Fingerprinted) or not isinstance(other, Fingerprinted):
         return False
-    return pair.declared and bool(pair.group) and one.entry.told.elements == other.entry.told.elements
+    alike = one.entry.told.elements == other.entry.told.elements or has_same_range(one.entry, other.entry)
+    return pair.declared and bool(pair.group) and alike
 
 
 # --- rows that one side has more

@@ -19,6 +19,10 @@ from probe.common.numerics.rounding import decoded
 
 _RESOLUTION = 2.0**-21
 """The relative error of a sketch whose 64 sums are rounded to float32, and added in another order: eight roundings."""
+_FEWEST = 256
+"""Numbers below which two tensors may have one norm by chance; a guess."""
+_APART = 0.05
+"""The distance, relative to the norm, from which on numbers are in another order rather than changed. A guess."""
 
 
 def changes(one: Tensor, other: Tensor) -> Iterator[str]:
@@ -38,6 +42,8 @@ def changes(one: Tensor, other: Tensor) -> Iterator[str]:
         yield f"{factor:.6g} times the golden"
     elif left.told.elements == right.told.elements:
         yield _order(one, other) or "its numbers are the golden ones in another order"
+    elif has_same_range(left, right):
+        yield "norm, largest and smallest are the golden ones: its numbers seem to be in another order"
     else:
         yield from _where(left, right)
 
@@ -55,6 +61,24 @@ def _factor(left: Entry, right: Entry) -> float:
     ends = sorted((factor * right.told.most, factor * right.told.least))
     close = all(math.isclose(a, b, rel_tol=allowed) for a, b in zip(sorted((left.told.most, left.told.least)), ends))
     return factor if close else 0.0
+
+
+def has_same_range(left: Entry, right: Entry) -> bool:
+    """True if norm and extremes are equal but for rounding, while the sketches differ by more.
+
+    Roundings of n numbers change a norm by about the unit roundoff over the root of n; ten times that is allowed.
+    """
+    one, other = left.told, right.told
+    size = math.prod(left.shape)
+    forms = [format_of(each.dtype) for each in (left, right)]
+    if size < _FEWEST or any(form is None or not form.rounds for form in forms) or not other.norm:
+        return False
+    unit = max(form.unit for form in forms if form is not None)
+    if abs(one.norm / other.norm - 1) > 10 * max(unit / math.sqrt(size), _RESOLUTION):
+        return False
+    if float(np.linalg.norm(one.sketch.sums - other.sketch.sums)) < _APART * other.norm:
+        return False
+    return all(math.isclose(a, b, rel_tol=2 * unit) for a, b in ((one.most, other.most), (one.least, other.least)))
 
 
 # --- order

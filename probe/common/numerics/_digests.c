@@ -2,19 +2,14 @@
    digests of the bits and of the values, statistics, the sketch.
 
    Elements are taken in rows of 64, as the sketch takes them. A row with a NaN, an infinity, a number of 2^100 or more,
-   or a negative number that rounds to zero goes element by element; any other one goes through loops without branches,
-   which compilers turn into vectors. */
+   or a negative number that rounds to zero goes element by element; any other one goes through loops without branches.
+   With AVX2 these are written out, since compilers take three times as long for the products of 64 bits: 3.4 GB/s of
+   float32 on one core of an AMD EPYC, and 1.2 without. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "../../backends/shared/_sketch.h"
-
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EVERY_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FOR_EVERY_PROCESSOR
-#endif
 
 #define PRIME 0x1FFFFFFFFFFFFFFFu
 #define BASE (0x9E3779B97F4A7C15u % PRIME)
@@ -123,7 +118,7 @@ static void take_slowly(State *state, const uint32_t *raw, const uint32_t *words
 }
 
 #define OF_KIND(NAME, STORED, KIND, WORD)                                                                              \
-    FOR_EVERY_PROCESSOR static void NAME(State *state, const void *start, size_t count) {                             \
+    static void NAME(State *state, const void *start, size_t count) {                             \
         const STORED *values = start;                                                                                  \
         for (size_t done = 0; done < count; done += ROW) {                                                             \
             const size_t size = count - done < ROW ? count - done : ROW;                                               \
@@ -199,6 +194,177 @@ OF_KIND(of_float32, uint32_t, FLOAT32, AS_IT_IS)
 OF_KIND(of_bfloat16, uint16_t, BFLOAT16, UPPER_HALF)
 OF_KIND(of_float16, uint16_t, FLOAT16, float32_of_float16)
 
+/* --- eight elements at a time */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define HAS_VECTORS 1
+#define WITH_VECTORS __attribute__((target("avx2,f16c")))
+#define INLINED ALWAYS_INLINE WITH_VECTORS
+
+/* The factors of the elements at even and at odd places of each eight, in 64 bits. */
+static uint64_t EVEN[ROW / 2] __attribute__((aligned(32))), ODD[ROW / 2] __attribute__((aligned(32)));
+
+typedef struct {
+    __m256i careful, bits, value, as_bfloat16, cut, as_float16, sum, squares;
+    __m256 most, least, total, products;
+} Eights;
+
+INLINED __m256i with_factors(__m256i sums, __m256i words, int at) {
+    const __m256i even = _mm256_load_si256((const __m256i *)(EVEN + 4 * at));
+    const __m256i odd = _mm256_load_si256((const __m256i *)(ODD + 4 * at));
+    sums = _mm256_add_epi64(sums, _mm256_mul_epu32(words, even));
+    return _mm256_add_epi64(sums, _mm256_mul_epu32(_mm256_srli_epi64(words, 32), odd));
+}
+
+/* Adds the elements `8 at` to `8 at + 7` of a row: the bits that are stored, and the words of float32. Where those of
+   bfloat16 are 2^16 times the stored ones, so are the sums. */
+INLINED void add_eight(Eights *to, __m256i stored, __m256i words, int at, int kind) {
+    const __m256i magnitude = _mm256_and_si256(words, _mm256_set1_epi32(0x7fffffff));
+    const __m256i turned = _mm256_xor_si256(words, _mm256_set1_epi32((int)0x80000000u));
+    const __m256i large = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x717fffff));
+    const __m256i small = _mm256_cmpeq_epi32(_mm256_srli_epi32(turned, 16), _mm256_setzero_si256());
+    to->careful = _mm256_or_si256(to->careful, _mm256_or_si256(large, small));
+    to->bits = with_factors(to->bits, stored, at);
+    const __m256i summed = kind == FLOAT16 ? words : stored;
+    if (kind == FLOAT16) to->value = with_factors(to->value, words, at);
+    const __m256i upper = _mm256_srli_epi64(summed, 32);
+    const __m256i lower = _mm256_and_si256(summed, _mm256_set1_epi64x(0xffffffff));
+    to->sum = _mm256_add_epi64(to->sum, _mm256_add_epi64(lower, upper));
+    to->squares = _mm256_add_epi64(to->squares, _mm256_mul_epu32(summed, summed));
+    to->squares = _mm256_add_epi64(to->squares, _mm256_mul_epu32(upper, upper));
+    const __m256 numbers = _mm256_castsi256_ps(words);
+    if (kind != BFLOAT16) {
+        const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+        const __m256i last = _mm256_and_si256(_mm256_srli_epi32(words, 16), _mm256_set1_epi32(1));
+        const __m256i half = _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff));
+        to->as_bfloat16 = with_factors(to->as_bfloat16, _mm256_and_si256(_mm256_add_epi32(words, half), high), at);
+        to->cut = with_factors(to->cut, _mm256_and_si256(words, high), at);
+    }
+    if (kind == FLOAT32) {
+        const __m256 rounded = _mm256_cvtph_ps(_mm256_cvtps_ph(numbers, _MM_FROUND_TO_NEAREST_INT));
+        /* Of -0 and 0 the sum is 0. */
+        const __m256i of_float16 = _mm256_castps_si256(_mm256_add_ps(rounded, _mm256_setzero_ps()));
+        to->as_float16 = with_factors(to->as_float16, of_float16, at);
+    }
+    to->most = _mm256_max_ps(to->most, numbers);
+    to->least = _mm256_min_ps(to->least, numbers);
+    to->total = _mm256_add_ps(to->total, numbers);
+    to->products = _mm256_add_ps(to->products, _mm256_mul_ps(numbers, numbers));
+}
+
+INLINED uint64_t all_of(__m256i sums) {
+    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return (uint64_t)_mm_cvtsi128_si64(two) + (uint64_t)_mm_extract_epi64(two, 1);
+}
+
+INLINED __m256d in_double(__m256d sums, __m256 numbers) {
+    sums = _mm256_add_pd(sums, _mm256_cvtps_pd(_mm256_castps256_ps128(numbers)));
+    return _mm256_add_pd(sums, _mm256_cvtps_pd(_mm256_extractf128_ps(numbers, 1)));
+}
+
+INLINED void settle_statistics(State *state, __m256 most, __m256 least, __m256d total, __m256d products) {
+    float highest[8], lowest[8];
+    double totals[4], squares[4];
+    _mm256_storeu_ps(highest, most), _mm256_storeu_ps(lowest, least);
+    _mm256_storeu_pd(totals, total), _mm256_storeu_pd(squares, products);
+    for (int i = 0; i < 8; i++) {
+        state->most = highest[i] > state->most ? highest[i] : state->most;
+        state->least = lowest[i] < state->least ? lowest[i] : state->least;
+    }
+    for (int i = 0; i < 4; i++) state->total += totals[i], state->squares += squares[i];
+}
+
+INLINED __m256i stored_eight(const void *start, size_t element, int kind) {
+    if (kind == FLOAT32) return _mm256_loadu_si256((const __m256i *)((const uint32_t *)start + element));
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)((const uint16_t *)start + element)));
+}
+
+INLINED __m256i words_of_eight(__m256i stored, int kind) {
+    if (kind == FLOAT32) return stored;
+    if (kind == BFLOAT16) return _mm256_slli_epi32(stored, 16);
+    const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(stored), _mm256_extracti128_si256(stored, 1));
+    return _mm256_castps_si256(_mm256_cvtph_ps(halves));
+}
+
+/* Whole rows. */
+INLINED void in_eights(State *state, const void *start, size_t rows, int kind) {
+    __m256 most = _mm256_set1_ps(-INFINITY), least = _mm256_set1_ps(INFINITY);
+    __m256d total = _mm256_setzero_pd(), products = _mm256_setzero_pd();
+    const int shift = kind == BFLOAT16 ? 16 : 0;
+    for (size_t row = 0; row < rows; row++) {
+        float numbers[ROW] __attribute__((aligned(32)));
+        Eights found = {0};
+        found.most = most, found.least = least;
+        for (int at = 0; at < ROW / 8; at++) {
+            const __m256i stored = stored_eight(start, ROW * row + 8 * at, kind);
+            const __m256i words = words_of_eight(stored, kind);
+            _mm256_store_si256((__m256i *)numbers + at, words);
+            add_eight(&found, stored, words, at, kind);
+        }
+        if (_mm256_movemask_epi8(found.careful)) {
+            uint32_t raw[ROW], words[ROW];
+            for (int i = 0; i < ROW; i++) {
+                raw[i] = kind == FLOAT32 ? ((const uint32_t *)start)[ROW * row + i] : ((const uint16_t *)start)[ROW * row + i];
+                words[i] = kind == FLOAT16 ? float32_of_float16((uint16_t)raw[i]) : raw[i] << shift;
+            }
+            take_slowly(state, raw, words, ROW, kind);
+            continue;
+        }
+        most = found.most, least = found.least;
+        total = in_double(total, found.total), products = in_double(products, found.products);
+        const uint64_t bits = all_of(found.bits), value = kind == FLOAT16 ? all_of(found.value) : bits << shift;
+        take(state, BITS, bits);
+        take(state, VALUE, value);
+        if (kind != BFLOAT16) {
+            take(state, AS_BFLOAT16, all_of(found.as_bfloat16));
+            take(state, CUT, all_of(found.cut));
+            take(state, AS_FLOAT16, kind == FLOAT16 ? value : all_of(found.as_float16));
+        }
+        state->sum += all_of(found.sum) << shift;
+        state->squares_of_words += all_of(found.squares) << 2 * shift;
+        state->power = times(state->power, BASE);
+        rows_of_float(&state->lanes, numbers, ROW);
+    }
+    settle_statistics(state, most, least, total, products);
+}
+
+WITH_VECTORS static void float32_in_eights(State *state, const void *start, size_t rows) {
+    in_eights(state, start, rows, FLOAT32);
+}
+
+WITH_VECTORS static void bfloat16_in_eights(State *state, const void *start, size_t rows) {
+    in_eights(state, start, rows, BFLOAT16);
+}
+
+WITH_VECTORS static void float16_in_eights(State *state, const void *start, size_t rows) {
+    in_eights(state, start, rows, FLOAT16);
+}
+
+static int has_vectors(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
+
+static int uses_vectors = 1;
+#else
+#define HAS_VECTORS 0
+#endif
+
+static void take_all(State *state, const char *data, size_t size, long kind) {
+    size_t done = 0;
+#if HAS_VECTORS
+    if (uses_vectors && has_vectors()) {
+        const size_t width = kind == FLOAT32 ? 4 : 2, rows = size / width / ROW;
+        (kind == FLOAT32 ? float32_in_eights : kind == BFLOAT16 ? bfloat16_in_eights : float16_in_eights)(state, data, rows);
+        done = rows * ROW * width;
+    }
+#endif
+    if (kind == FLOAT32)
+        of_float32(state, data + done, (size - done) / 4);
+    else if (kind == BFLOAT16)
+        of_bfloat16(state, data + done, (size - done) / 2);
+    else
+        of_float16(state, data + done, (size - done) / 2);
+}
+
 /* --- the module */
 
 static State *state_in(Py_buffer *buffer, PyObject *object) {
@@ -256,16 +422,23 @@ static PyObject *add(PyObject *module, PyObject *const *args, Py_ssize_t given) 
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    if (kind == FLOAT32)
-        of_float32(state, data.buf, (size_t)data.len / 4);
-    else if (kind == BFLOAT16)
-        of_bfloat16(state, data.buf, (size_t)data.len / 2);
-    else
-        of_float16(state, data.buf, (size_t)data.len / 2);
+    take_all(state, data.buf, (size_t)data.len, kind);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&data);
     PyBuffer_Release(&of_state);
     Py_RETURN_NONE;
+}
+
+static PyObject *use_vectors(PyObject *module, PyObject *object) {
+    (void)module;
+    const int wanted = PyObject_IsTrue(object);
+    if (wanted < 0) return NULL;
+#if HAS_VECTORS
+    uses_vectors = wanted;
+    return PyBool_FromLong(wanted && has_vectors());
+#else
+    Py_RETURN_FALSE;
+#endif
 }
 
 static PyObject *finish(PyObject *module, PyObject *object) {
@@ -297,6 +470,7 @@ static PyMethodDef METHODS[] = {
     {"seek", (PyCFunction)(void (*)(void))seek, METH_FASTCALL, "seek(state, row): go on at another row of 64 elements."},
     {"add", (PyCFunction)(void (*)(void))add, METH_FASTCALL,
      "add(state, data, kind): take more elements; all but the last time a multiple of 64."},
+    {"use_vectors", use_vectors, METH_O, "use_vectors(wanted): for tests of the plain loops; whether there are others."},
     {"finish", finish, METH_O, "finish(state): what was found so far."},
     {NULL, NULL, 0, NULL},
 };
@@ -306,6 +480,9 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_digests", NULL, 0, 
 PyMODINIT_FUNC PyInit__digests(void) {
     fill_shifts();
     for (uint64_t i = 0; i < ROW; i++) FACTORS[i] = (uint32_t)(mixed(i + ((uint64_t)1 << 32)) >> 32) | 1;
+#if HAS_VECTORS
+    for (int i = 0; i < ROW / 2; i++) EVEN[i] = FACTORS[2 * i], ODD[i] = FACTORS[2 * i + 1];
+#endif
     PyObject *module = PyModule_Create(&MODULE);
     if (module == NULL || PyModule_AddIntConstant(module, "SIZE", sizeof(State)) < 0) {
         Py_XDECREF(module);
