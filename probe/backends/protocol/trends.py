@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from numpy.typing import NDArray
 from typing_extensions import Protocol
 
 from probe.common.interfaces import Handle, Logs
+
+if TYPE_CHECKING:
+    # A monitor of norms alone needs no numpy here, nor does the command line.
+    from numpy.typing import NDArray
 
 
 class Measured(NamedTuple):

@@ -87,20 +87,22 @@ def stored_weight(tensor: torch.Tensor) -> StoredWeight | None:
     whole: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
     if part is not None:
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
         distributed: Any = tensor
         whole = tuple(distributed.shape)
-        _, starts = compute_local_shape_and_global_offset(whole, distributed.device_mesh, distributed.placements)
+        place = internals.local_place(whole, distributed.device_mesh, distributed.placements)
         if tuple(part.shape) == whole:
-            whole, starts = (), ()
+            whole = ()
+        elif place is None or any(each.is_partial() for each in distributed.placements):
+            return None
+        else:
+            starts = place
     with torch.no_grad():
         local_part = (tensor if part is None else part).detach()
         if local_part.is_meta or local_part.layout is not torch.strided or local_part.is_nested:
             return None
         data = bytes_of(local_part)
     dtype = str(local_part.dtype).removeprefix("torch.")
-    return StoredWeight(dtype, tuple(local_part.shape), data, tuple(starts), whole)
+    return StoredWeight(dtype, tuple(local_part.shape), data, starts, whole)
 
 
 def is_frozen(parameter: Any) -> bool:

@@ -15,7 +15,7 @@ from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, Digested, Pass,
 from probe.common.numerics.rounding import decoded
 
 _BLOCK_BYTES = 1 << 22
-"""Bytes that are read at once. On a busy machine larger blocks are faster than those that stay in a cache, since threads
+"""Bytes that are read at once. On a busy machine larger blocks are faster than those that stay in a cache, as threads
 change less often; on a quiet one there is no difference."""
 _EVEN = 16
 """Parts of the rows whose digests are held: those that 2, 4, 8 or 16 ranks have."""
