@@ -7,6 +7,7 @@
 #   make demo-precheck         a step with a wrong kernel: which call it is, and a script that shows it with torch alone
 #   make demo-rollout          an engine whose positions are wrong behind the prompt: the kind of mismatch, the token, the layer
 #   make demo-checkpoints      a model in three formats and layouts, and faults in it that are named
+#   make demo-fingerprint      a trainer and an engine that samples with old weights, proven by a kilobyte for each parameter
 #   make demo-monitor          a training whose loss spikes: the alert, the row that began, a dump of the next step, the page
 #   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
 #   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
@@ -49,7 +50,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-rollout demo-checkpoints demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-rollout demo-checkpoints demo-fingerprint demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -71,6 +72,9 @@ demo-rollout: .venv/.installed
 
 demo-checkpoints: .venv/.installed
 	.venv/bin/python examples/demo_checkpoints.py
+
+demo-fingerprint: .venv/.installed
+	.venv/bin/python examples/demo_fingerprint.py
 
 demo-monitor: .venv/.installed
 	.venv/bin/python examples/demo_monitor.py
