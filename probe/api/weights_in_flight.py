@@ -1,4 +1,4 @@
-"""What fingerprints of a trainer and of an engine prove, as findings of ``rollout_check``."""
+"""Findings of ``rollout_check`` that fingerprints of a trainer and of an engine prove."""
 
 from __future__ import annotations
 

@@ -180,14 +180,14 @@ class Checkpoint:
     """The parts of ranks of which a parameter may have been joined, by its name."""
 
     joined_otherwise: dict[str, Tensor] = field(default_factory=dict)
-    """Of a fingerprint: parameters whose parts are joined along the other dimension, where either may be meant."""
+    """Parameters of a fingerprint whose parts are joined along the other dimension, where either may be meant."""
     told_replicas: list[Replica] = field(default_factory=list)
     """Copies that differed when a fingerprint of them was made."""
     step: Optional[int] = None  # noqa: UP045
-    """Of a fingerprint: the step of a training, and the rank, of which it is."""
+    """The step of a training, and the rank, that a fingerprint is of."""
     rank: Optional[int] = None  # noqa: UP045
     parts: dict[str, Any] = field(default_factory=dict)
-    """Of the fingerprint of a rank: the place of the parts of parameters in these."""
+    """The places that the parts of a rank have in parameters, in the fingerprint of a rank."""
 
     @property
     def container(self) -> str:

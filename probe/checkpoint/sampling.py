@@ -57,7 +57,7 @@ def sample(tensor: Tensor, most: tuple[int, int] = SMALL) -> Array:
 
 
 def size_of_sample(shape: Shape, dtype: str) -> int:
-    """How many numbers `sample` takes of a tensor."""
+    """The number of elements that `sample` takes of a tensor."""
     if not math.prod(shape):
         return 0
     rows, columns = positions_of_sample(shape)

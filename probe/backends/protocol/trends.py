@@ -36,7 +36,7 @@ class StoredWeight(NamedTuple):
     data: NDArray[Any]
     """Their bytes in row-major order, uint8; not to be written to."""
     starts: tuple[int, ...] = ()
-    """Of a weight that is distributed: the index of the first element in the whole one, whose shape follows."""
+    """The index of the first element in the whole weight, whose shape follows, if the weight is distributed."""
     whole: tuple[int, ...] = ()
 
 

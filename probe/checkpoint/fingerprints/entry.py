@@ -24,13 +24,13 @@ _RATIOS = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 
 
 class Entry(NamedTuple):
-    """What is known of a tensor."""
+    """The fingerprint of a tensor."""
 
     dtype: str
     shape: Shape
     told: Digested
     sample: Array
-    """As `probe.checkpoint.pairing.pairs.sample` takes it, in float32."""
+    """The numbers that `probe.checkpoint.sampling.sample` takes, in float32."""
     cuts: tuple[int, ...]
     """For each of `rows_of_cuts` the digest of the values of all rows before it, or `NOT_KNOWN`."""
 

@@ -45,7 +45,7 @@ _MOST_BYTES = 4 << 30
 _LONGEST_REASON = 200
 """Characters of an error that are shown; a guess."""
 _MOST_DIMENSIONS = 64
-"""What numpy allows."""
+"""The most that numpy allows."""
 _DIGESTS = digests.COUNT + 1
 _ARRAYS = {"digests": "<u8", "statistics": "<f8", "sketch": "<f4", "sample": "<f4", "cuts": "<u8"}
 

@@ -18,8 +18,6 @@ from probe.common.numerics.sketch import Sketch, cosine, distance
 _DIGEST_OF = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": VALUE}
 _UNITS = 2.0
 """Units in the last place by which all numbers of close tensors may be apart; see `measuring`."""
-_ALIKE = 0.9
-"""The cosine above which that of the distance is nearer than that of the sketches, whose error is 1 / 8. A guess."""
 
 
 def measure(one: Tensor, other: Tensor) -> Measured:
@@ -115,14 +113,7 @@ def _same_places(one: Sketch, other: Sketch, nonfinite: int, others: int) -> boo
 
 
 def _distances(one: Digested, other: Digested) -> tuple[float, float, float]:
-    """The estimated distance, relative to the norm of the second, and the cosine.
-
-    Of vectors a and b, |a|^2 + |b|^2 - |a - b|^2 is twice their product, which is nearer than the product of sketches
-    where both are alike; the norms are exact.
-    """
+    """The estimated distance, relative to the norm of the second, and the cosine."""
     l2 = distance(one.sketch, other.sketch).estimate
     relative = l2 / other.norm if other.norm else (math.inf if l2 else 0.0)
-    if not one.norm or not other.norm:
-        return l2, relative, math.nan
-    cos = (one.norm * one.norm + other.norm * other.norm - l2 * l2) / (2 * one.norm * other.norm)
-    return l2, relative, min(cos, 1.0) if cos > _ALIKE else cosine(one.sketch, other.sketch)
+    return l2, relative, cosine(one.sketch, other.sketch)

@@ -88,7 +88,7 @@ def _against_values(whole: Fingerprinted, parts: Sequence[_Part], rows: Array) -
 
 
 def _located(whole: Fingerprinted, other: Entry, parts: Sequence[_Part], found: Measured) -> Iterator[Measured]:
-    """Which parts differ, by the ranges of rows whose digests are held, and by the sampled rows."""
+    """The parts that differ, by the ranges of rows whose digests are held, and by the sampled rows."""
     ranges = list(equal_parts(whole.entry, other))
     same = np.zeros(whole.row_count, bool)
     for first, last, equal in ranges:
@@ -176,9 +176,9 @@ def _in_layout(whole: Fingerprinted, parts: Sequence[_Part]) -> list[Measured]:
 
 
 def joined_digests(entries: Sequence[Entry]) -> Digested | None:
-    """What is known of tensors one after the other; ``None`` if one but the last does not end with a row of 64.
+    """Digests and statistics of tensors one after the other; ``None`` if one but the last does not end with a row of 64.
 
-    The sketch is not: lanes and signs are those of other elements there.
+    Lanes and signs of a sketch are those of other elements there.
     """
     sizes = [math.prod(each.shape) for each in entries]
     found = []

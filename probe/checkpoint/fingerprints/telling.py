@@ -1,4 +1,4 @@
-"""What was done to a tensor of which a side, or both, are fingerprints: a factor, another order, NaN, where it begins.
+"""Sentences on a tensor that differs, of which a side is a fingerprint: a factor, another order, NaN, where it begins.
 
 The same sentences as those of `probe.checkpoint.holding`, as far as sketches and digests tell.
 """

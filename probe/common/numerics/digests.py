@@ -56,7 +56,7 @@ Words = NDArray[Any]
 
 
 class Digested(NamedTuple):
-    """What one pass over a tensor tells of it."""
+    """The result of one pass over a tensor."""
 
     digests: tuple[int, ...]
     """By `BITS` to `FLOAT16`; `NOT_KNOWN` where the format has none."""
@@ -66,7 +66,7 @@ class Digested(NamedTuple):
     """True if float32 holds every value."""
     nonfinite: int
     most: float
-    """Of what is finite; infinite if nothing is, as `least`."""
+    """The largest finite number; infinite if there is none, as `least`."""
     least: float
     mean: float
     norm: float
@@ -193,7 +193,7 @@ class Pass:
         return self._slow.digests[VALUE] if self._has_values and not self._slow.is_complex else None
 
     def finish(self) -> Digested:
-        """What was found; nothing may be added afterwards."""
+        """The result; nothing may be added afterwards."""
         if self._left is not None and self._left.size:
             self._take(self._left)
             self._left = None
@@ -209,7 +209,7 @@ class Pass:
 
 
 def added(one: Digested, other: Digested, sizes: tuple[int, int]) -> Digested:
-    """What is known of a tensor of which each rank took another part, at its place, of these numbers of elements."""
+    """The result for a tensor of which each rank took another part, at its place, of these numbers of elements."""
     known = zip(one.digests, other.digests)
     marks = [each.sketch.marks for each in (one, other) if each.sketch.marks is not None]
     summed = Sketch(
