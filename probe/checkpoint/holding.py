@@ -173,9 +173,10 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
         return
     if any(is_complex(each) or format_of(each.dtype) is None for each in (one, other)):
         return
+    if not is_whole(one) or not is_whole(other):
+        return
     if isinstance(one, Fingerprinted) or isinstance(other, Fingerprinted):
-        if is_whole(one) and is_whole(other):
-            yield from changes(one, other)
+        yield from changes(one, other)
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
     bad = ~np.isfinite(left), ~np.isfinite(right)

@@ -29,7 +29,7 @@ from probe.checkpoint.measuring import Measured
 from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, ROUNDING, UNKNOWN
 from probe.checkpoint.sampling import positions_of_sample
-from probe.checkpoint.stored import Array, Tensor, joined
+from probe.checkpoint.stored import Array, Tensor, Transposed, joined
 from probe.common.numerics import digests
 from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, VALUE, Digested
 
@@ -47,22 +47,33 @@ class _Part(NamedTuple):
 
 def verdicts_of_parts(pairs: Sequence[Pair]) -> dict[int, Measured]:
     """The verdicts on pairs of which one side is a part of a fingerprint, by the `id` of the pair."""
-    groups: dict[int, tuple[Fingerprinted, list[_Part]]] = {}
+    groups: dict[tuple[int, bool], tuple[Tensor, list[_Part]]] = {}
     for pair in pairs:
         if pair.one is None or pair.other is None or pair.reading is None:
             continue
         for is_first, (view, counterpart) in enumerate((pair.tensors[::-1], pair.tensors)):
             found = rows_in(view)
             whole, rows = found if found is not None else (view, np.arange(0))
-            if found is not None and isinstance(whole, Fingerprinted) and len(rows) < whole.row_count:
-                groups.setdefault(id(whole), (whole, []))[1].append(_Part(pair, rows, counterpart, bool(is_first)))
+            if found is not None and is_read_from(whole) and len(rows) < whole.row_count:
+                key = id(held_in(whole)), whole is not held_in(whole)
+                groups.setdefault(key, (whole, []))[1].append(_Part(pair, rows, counterpart, bool(is_first)))
     verdicts: dict[int, Measured] = {}
     for whole, parts in groups.values():
         verdicts.update(zip((id(part.pair) for part in parts), _judged(whole, parts)))
     return verdicts
 
 
-def _judged(whole: Fingerprinted, parts: Sequence[_Part]) -> Iterator[Measured]:
+def is_read_from(whole: Tensor) -> bool:
+    """True of a fingerprint, and of one that is read transposed."""
+    return isinstance(whole, Fingerprinted) or (isinstance(whole, Transposed) and isinstance(whole.of, Fingerprinted))
+
+
+def held_in(whole: Tensor) -> Tensor:
+    """The fingerprint that is read as it is, or transposed."""
+    return whole.of if isinstance(whole, Transposed) else whole
+
+
+def _judged(whole: Tensor, parts: Sequence[_Part]) -> Iterator[Measured]:
     if any(part.counterpart.shape != (len(part.rows), *whole.row_shape) for part in parts):
         return (Measured(DIFFERENT, "its parts have other sizes", *[None] * 7) for _ in parts)
     rows = np.concatenate([part.rows for part in parts])
@@ -70,26 +81,34 @@ def _judged(whole: Fingerprinted, parts: Sequence[_Part]) -> Iterator[Measured]:
     if is_all and len({part.counterpart.dtype for part in parts}) == 1:
         if not any(rests_on_fingerprint(part.counterpart) for part in parts):
             return _against_values(whole, parts, rows)
-        if all(isinstance(part.counterpart, Fingerprinted) for part in parts):
+        if isinstance(whole, Fingerprinted) and all(isinstance(part.counterpart, Fingerprinted) for part in parts):
             return iter(_against_fingerprints(whole, parts))
+    if not isinstance(whole, Fingerprinted):
+        return (Measured(UNKNOWN, _UNTOLD, *[None] * 7) for _ in parts)
     return (_by_cuts(whole, part) for part in parts)
 
 
-def _against_values(whole: Fingerprinted, parts: Sequence[_Part], rows: Array) -> Iterator[Measured]:
+def _against_values(whole: Tensor, parts: Sequence[_Part], rows: Array) -> Iterator[Measured]:
     """The parts of the other side put together as the whole has them."""
     back = np.empty_like(rows)
     back[rows] = np.arange(len(rows))
-    other = Reordered(joined([part.counterpart for part in parts], 0), back)
-    sides = (whole, other) if parts[0].is_first else (other, whole)
+    other: Tensor = Reordered(joined([part.counterpart for part in parts], 0), back)
+    turned = not isinstance(whole, Fingerprinted)
+    held, other = held_in(whole), Transposed(other) if turned else other
+    sides = (held, other) if parts[0].is_first else (other, held)
     found = judged(entry_of(sides[0]), entry_of(sides[1]), *sides)
     if found.verdict != DIFFERENT:
         return iter([found] * len(parts))
-    return _located(whole, entry_of(other), parts, found)
+    return _located(whole, other, parts, found)
 
 
-def _located(whole: Fingerprinted, other: Entry, parts: Sequence[_Part], found: Measured) -> Iterator[Measured]:
+def _located(whole: Tensor, other: Tensor, parts: Sequence[_Part], found: Measured) -> Iterator[Measured]:
     """The parts that differ, by the ranges of rows whose digests are held, and by the sampled rows."""
-    ranges = list(equal_parts(whole.entry, other))
+    held, its = entry_of(held_in(whole)), entry_of(other)
+    # Of a transposed one, no digest is of rows.
+    turned = not isinstance(whole, Fingerprinted)
+    ranges = [(0, whole.row_count, False)] if turned else list(equal_parts(held, its))
+    apart = _sampled_rows_that_differ(held, its, turned)
     same = np.zeros(whole.row_count, bool)
     for first, last, equal in ranges:
         same[first:last] = equal
@@ -102,7 +121,7 @@ def _located(whole: Fingerprinted, other: Entry, parts: Sequence[_Part], found: 
         mine[part.rows] = True
         # A range that differs and belongs to this part alone.
         surely = any(not equal and mine[first:last].all() for first, last, equal in ranges)
-        verdicts.append(DIFFERENT if surely or _sample_differs(whole, other, mine) else UNKNOWN)
+        verdicts.append(DIFFERENT if surely or mine[apart].any() else UNKNOWN)
     if verdicts.count(UNKNOWN) == 1 and DIFFERENT not in verdicts:
         verdicts[verdicts.index(UNKNOWN)] = DIFFERENT
     alone = verdicts.count(DIFFERENT) == 1 and UNKNOWN not in verdicts
@@ -124,12 +143,12 @@ def _equal_values(dtype: str, other: str) -> Measured:
     return Measured(ROUNDING, f"{dtype} and {other} storage of the same values")
 
 
-def _sample_differs(whole: Fingerprinted, other: Entry, mine: Array) -> bool:
-    """True if a sampled number of some rows differs."""
-    rows, _ = positions_of_sample(whole.shape)
-    width = whole.entry.sample.size // len(rows)
-    apart = (whole.entry.sample != other.sample).reshape(len(rows), width).any(1)
-    return bool(apart[mine[rows]].any())
+def _sampled_rows_that_differ(held: Entry, other: Entry, turned: bool) -> Array:
+    """The numbers of the sampled rows, or columns of what is transposed, that differ."""
+    rows, columns = positions_of_sample(held.shape)
+    apart = (held.sample != other.sample).reshape(len(rows), len(columns), -1).any(2)
+    found: Array = np.array(columns)[apart.any(0)] if turned else np.array(rows)[apart.any(1)]
+    return found
 
 
 # --- two fingerprints
@@ -176,7 +195,7 @@ def _in_layout(whole: Fingerprinted, parts: Sequence[_Part]) -> list[Measured]:
 
 
 def joined_digests(entries: Sequence[Entry]) -> Digested | None:
-    """Digests and statistics of tensors one after the other; ``None`` if one but the last does not end with a row of 64.
+    """Digests and statistics of tensors one after the other; ``None`` if one but the last has no whole rows of 64.
 
     Lanes and signs of a sketch are those of other elements there.
     """

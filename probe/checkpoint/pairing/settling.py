@@ -21,7 +21,7 @@ from probe.checkpoint.pairing.pairs import Pair, Reading
 from probe.checkpoint.report import FINE
 from probe.checkpoint.sampling import LARGE, SMALL, apart, positions_of_sample, sample
 from probe.checkpoint.scheme import layer_of
-from probe.checkpoint.stored import Array, Tensor
+from probe.checkpoint.stored import Array, Tensor, Transposed
 from probe.common.numerics.rounding import decoded
 
 _FAR = 0.5
@@ -170,15 +170,22 @@ def _far_from(own: Array, fixed: Tensor, reading: Tensor, most: tuple[int, int])
 def _of_common_rows(fixed: Tensor, reading: Tensor) -> float:
     """The distance of the sampled rows of a fingerprint that a reading has; infinite if there are none."""
     found = rows_in(reading)
-    if found is None or not isinstance(found[0], Fingerprinted) or rests_on_fingerprint(fixed):
+    if found is None or rests_on_fingerprint(fixed):
         return math.inf
     whole, rows = found
-    sampled, columns = positions_of_sample(whole.shape)
+    turned = isinstance(whole, Transposed)
+    held = whole.of if isinstance(whole, Transposed) else whole
+    if not isinstance(held, Fingerprinted) or (turned and len(held.shape) != 2):
+        return math.inf
+    sampled, columns = positions_of_sample(held.shape)
+    few = sample(held).reshape(len(sampled), len(columns), -1)
+    if turned:
+        sampled, columns, few = columns, sampled, few.swapaxes(0, 1)
     places = {int(row): at for at, row in enumerate(rows)}
     common = [(number, places[row]) for number, row in enumerate(sampled) if row in places]
     if not common:
         return math.inf
-    own = sample(whole).reshape(len(sampled), -1)[[number for number, _ in common]]
+    own = few[[number for number, _ in common]]
     lines = [decoded(fixed.rows(at, at + 1).reshape(-1)[columns], fixed.dtype).reshape(-1) for _, at in common]
     return apart(own.reshape(-1), np.concatenate(lines).astype(np.float64))
 
