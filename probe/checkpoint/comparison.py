@@ -62,7 +62,7 @@ def judge(pair: Pair, told: Measured | None = None) -> Parameter:
     if measured is None:
         return _other_shape(pair, row)
     _fill(row, measured)
-    if pair.wrong and row.verdict != DIFFERENT:
+    if pair.wrong and row.verdict not in (DIFFERENT, UNKNOWN):
         row.verdict = DIFFERENT
         words = "" if pair.wrong.startswith("is the golden one") else words
         row.how = _joined(*pair.how, f"{words}, {pair.wrong}".strip(", "), measured.how)

@@ -12,7 +12,8 @@ from probe.checkpoint.sampling import positions_of_sample, sample
 from probe.checkpoint.stored import Array, Regions, Reshaped, Segments, Shape, Slice, Tensor, Transposed
 from probe.common.errors import MsprobeException
 from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, Digested, Pass, added
-from probe.common.numerics.rounding import decoded
+from probe.common.numerics.formats import FORMATS
+from probe.common.numerics.rounding import decoded, rounded_to
 
 _BLOCK_BYTES = 1 << 22
 """Bytes that are read at once. On a busy machine larger blocks are faster than those that stay in a cache, as threads
@@ -188,6 +189,23 @@ class Reordered(Tensor):
 
     def release(self) -> None:
         self._held = None
+        self.of.release()
+
+
+class Rounded(Tensor):
+    """A tensor of real numbers with its values rounded to a shorter dtype, in float32."""
+
+    def __init__(self, of: Tensor, dtype: str) -> None:
+        super().__init__("float32", of.shape)
+        self.of, self._to = of, FORMATS[dtype.replace("_", "")]
+
+    def rows(self, start: int, stop: int) -> Array:
+        numbers = decoded(self.of.rows(start, stop), self.of.dtype)
+        with np.errstate(all="ignore"):
+            rounded: Array = rounded_to(numbers.astype(np.float64), self._to).astype(np.float32)
+        return rounded
+
+    def release(self) -> None:
         self.of.release()
 
 

@@ -8,6 +8,7 @@ reach. Digests of two fingerprints are joined by arithmetic, where parts follow 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from probe.checkpoint.fingerprints.entry import (
     Entry,
     Fingerprinted,
     Reordered,
+    Rounded,
     entry_of,
     is_whole,
     rests_on_fingerprint,
@@ -32,6 +34,7 @@ from probe.checkpoint.sampling import positions_of_sample
 from probe.checkpoint.stored import Array, Tensor, Transposed, joined
 from probe.common.numerics import digests
 from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, VALUE, Digested
+from probe.common.numerics.formats import format_of
 
 _UNTOLD = "a fingerprint does not tell; compare with the checkpoint itself"
 
@@ -58,9 +61,26 @@ def verdicts_of_parts(pairs: Sequence[Pair]) -> dict[int, Measured]:
                 key = id(held_in(whole)), whole is not held_in(whole)
                 groups.setdefault(key, (whole, []))[1].append(_Part(pair, rows, counterpart, bool(is_first)))
     verdicts: dict[int, Measured] = {}
+    layouts: dict[str, list[tuple[str, Sequence[_Part]]]] = {}
     for whole, parts in groups.values():
-        verdicts.update(zip((id(part.pair) for part in parts), _judged(whole, parts)))
+        if isinstance(whole, Fingerprinted) and all(isinstance(part.counterpart, Fingerprinted) for part in parts):
+            told, order = _against_fingerprints(whole, parts)
+            verdicts.update(zip((id(part.pair) for part in parts), told))
+            if order is not None:
+                layouts.setdefault(parts[0].pair.group, []).append((order, parts))
+        else:
+            verdicts.update(zip((id(part.pair) for part in parts), _judged(whole, parts)))
+    for of_group in layouts.values():
+        verdicts.update(_unlike_the_others(of_group))
     return verdicts
+
+
+def _unlike_the_others(layouts: Sequence[tuple[str, Sequence[_Part]]]) -> Iterator[tuple[int, Measured]]:
+    """The verdicts on the parts of those that are in another layout than most of their kind."""
+    usual, _ = Counter(order for order, _ in layouts).most_common(1)[0]
+    for order, parts in layouts:
+        for part in parts if order != usual else ():
+            yield id(part.pair), Measured(DIFFERENT, "unlike the others of its kind", *[None] * 7)
 
 
 def is_read_from(whole: Tensor) -> bool:
@@ -81,8 +101,6 @@ def _judged(whole: Tensor, parts: Sequence[_Part]) -> Iterator[Measured]:
     if is_all and len({part.counterpart.dtype for part in parts}) == 1:
         if not any(rests_on_fingerprint(part.counterpart) for part in parts):
             return _against_values(whole, parts, rows)
-        if isinstance(whole, Fingerprinted) and all(isinstance(part.counterpart, Fingerprinted) for part in parts):
-            return iter(_against_fingerprints(whole, parts))
     if not isinstance(whole, Fingerprinted):
         return (Measured(UNKNOWN, _UNTOLD, *[None] * 7) for _ in parts)
     return (_by_cuts(whole, part) for part in parts)
@@ -104,7 +122,8 @@ def _against_values(whole: Tensor, parts: Sequence[_Part], rows: Array) -> Itera
 
 def _located(whole: Tensor, other: Tensor, parts: Sequence[_Part], found: Measured) -> Iterator[Measured]:
     """The parts that differ, by the ranges of rows whose digests are held, and by the sampled rows."""
-    held, its = entry_of(held_in(whole)), entry_of(other)
+    rounded = _is_shorter(whole.dtype, other.dtype)
+    held, its = entry_of(held_in(whole)), entry_of(Rounded(other, whole.dtype) if rounded else other)
     # Of a transposed one, no digest is of rows.
     turned = not isinstance(whole, Fingerprinted)
     ranges = [(0, whole.row_count, False)] if turned else list(equal_parts(held, its))
@@ -126,7 +145,10 @@ def _located(whole: Tensor, other: Tensor, parts: Sequence[_Part], found: Measur
         verdicts[verdicts.index(UNKNOWN)] = DIFFERENT
     alone = verdicts.count(DIFFERENT) == 1 and UNKNOWN not in verdicts
     for part, verdict in zip(parts, verdicts):
-        if verdict == IDENTICAL:
+        if verdict == IDENTICAL and rounded:
+            side = " on the first side" if part.is_first else ""
+            yield Measured(ROUNDING, f"rounded to {whole.dtype}{side}", *[None] * 7)
+        elif verdict == IDENTICAL:
             yield _equal_values(whole.dtype, part.counterpart.dtype)
         elif verdict == UNKNOWN:
             yield Measured(UNKNOWN, _UNTOLD, *[None] * 7)
@@ -143,6 +165,12 @@ def _equal_values(dtype: str, other: str) -> Measured:
     return Measured(ROUNDING, f"{dtype} and {other} storage of the same values")
 
 
+def _is_shorter(dtype: str, other: str) -> bool:
+    """True if numbers of the other dtype are rounded to the first one."""
+    short, long = format_of(dtype), format_of(other)
+    return short is not None and long is not None and 0 < short.digits < long.digits and not long.is_complex
+
+
 def _sampled_rows_that_differ(held: Entry, other: Entry, turned: bool) -> Array:
     """The numbers of the sampled rows, or columns of what is transposed, that differ."""
     rows, columns = positions_of_sample(held.shape)
@@ -154,31 +182,39 @@ def _sampled_rows_that_differ(held: Entry, other: Entry, turned: bool) -> Array:
 # --- two fingerprints
 
 
-def _against_fingerprints(whole: Fingerprinted, parts: Sequence[_Part]) -> list[Measured]:
-    """The parts of the layout that digests prove, of those that there may be."""
-    for each in _layouts(parts):
+def _against_fingerprints(whole: Fingerprinted, parts: Sequence[_Part]) -> tuple[list[Measured], str | None]:
+    """The verdicts in the layout that digests prove, of those that there may be, and the order of this layout."""
+    numbers = sum(entry_of(part.counterpart).told.elements for part in parts) % (1 << 64)
+    same = numbers == whole.entry.told.elements
+    how = f"its parts have the same numbers, in a layout that {_UNTOLD}" if same else _UNTOLD
+    untold = Measured(UNKNOWN, how, *[None] * 7)
+    for order, each in _layouts(parts) if is_all_of(whole, parts) else ():
         found = _in_layout(whole, each)
         if any(measured.verdict in FINE for measured in found):
-            return found
-    numbers = sum(entry_of(part.counterpart).told.elements for part in parts) % (1 << 64)
-    if numbers == whole.entry.told.elements:
-        how = f"its parts have the same numbers, in a layout that {_UNTOLD}"
-        return [Measured(UNKNOWN, how, *[None] * 7) for _ in parts]
-    if whole.dtype != parts[0].counterpart.dtype:
-        return [Measured(UNKNOWN, _UNTOLD, *[None] * 7) for _ in parts]
-    return [Measured(DIFFERENT, "it or another part, in a layout that no digest proves", *[None] * 7) for _ in parts]
+            for part in parts:
+                part.pair.reading = next(reading for reading in part.pair.readings if reading.order == order)
+            return [untold if same and measured.verdict == DIFFERENT else measured for measured in found], order
+    if same or whole.dtype != parts[0].counterpart.dtype:
+        return [untold] * len(parts), None
+    differs = Measured(DIFFERENT, "it or another part, in a layout that no digest proves", *[None] * 7)
+    return [differs] * len(parts), None
 
 
-def _layouts(parts: Sequence[_Part]) -> Iterator[Sequence[_Part]]:
-    """The parts with their rows in each order that all of them may have, the chosen one first."""
-    yield parts
+def is_all_of(whole: Fingerprinted, parts: Sequence[_Part]) -> bool:
+    """True if the parts are all rows of the whole, in one dtype."""
+    rows = sum(part.counterpart.row_count for part in parts)
+    return rows == whole.row_count and len({part.counterpart.dtype for part in parts}) == 1
+
+
+def _layouts(parts: Sequence[_Part]) -> Iterator[tuple[str, Sequence[_Part]]]:
+    """The parts with their rows in each order that all of them may have."""
     of_each = [
         {reading.order: found[1] for reading in part.pair.readings if (found := rows_in(reading.tensor)) is not None}
         for part in parts
     ]
     for order in of_each[0]:
         if all(order in rows for rows in of_each):
-            yield [part._replace(rows=rows[order]) for part, rows in zip(parts, of_each)]
+            yield order, [part._replace(rows=rows[order]) for part, rows in zip(parts, of_each)]
 
 
 def _in_layout(whole: Fingerprinted, parts: Sequence[_Part]) -> list[Measured]:
