@@ -98,9 +98,9 @@ def _judged(whole: Tensor, parts: Sequence[_Part]) -> Iterator[Measured]:
         return (Measured(DIFFERENT, "its parts have other sizes", *[None] * 7) for _ in parts)
     rows = np.concatenate([part.rows for part in parts])
     is_all = np.array_equal(np.sort(rows), np.arange(whole.row_count))
-    if is_all and len({part.counterpart.dtype for part in parts}) == 1:
-        if not any(rests_on_fingerprint(part.counterpart) for part in parts):
-            return _against_values(whole, parts, rows)
+    have_values = not any(rests_on_fingerprint(part.counterpart) for part in parts)
+    if is_all and have_values and len({part.counterpart.dtype for part in parts}) == 1:
+        return _against_values(whole, parts, rows)
     if not isinstance(whole, Fingerprinted):
         return (Measured(UNKNOWN, _UNTOLD, *[None] * 7) for _ in parts)
     return (_by_cuts(whole, part) for part in parts)
