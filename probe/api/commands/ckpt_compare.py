@@ -60,8 +60,10 @@ class CkptCompare(Question):
         if args.heads is not None and len(args.heads) > 2:
             raise UsageError(f"--heads has {len(args.heads)} values; allowed: heads, and groups of them")
         heads = None if args.heads is None else (args.heads[0], args.heads[-1])
-        if args.fingerprint == (args.other is not None):
-            raise UsageError("give two checkpoints, or one and --fingerprint")
+        if args.other is None and not args.fingerprint:
+            raise UsageError("the following arguments are required: B, or --fingerprint")
+        if args.other is not None and args.fingerprint:
+            raise UsageError(f"--fingerprint takes one checkpoint, and B is {args.other}; leave it out")
         options = CheckpointOptions(args.map, args.tp, args.pp, heads, args.optimizer, args.weights)
         if args.fingerprint:
             return _fingerprint(args, options, watch)

@@ -10,6 +10,7 @@ import torch
 from probe.backends.protocol import Measurer, SpectralNorm
 from probe.backends.protocol.trends import StoredWeight
 from probe.backends.torch import internals
+from probe.backends.torch.guards import alone
 from probe.backends.torch.originals import own
 from probe.backends.torch.tensors.statistics import bytes_of
 from probe.backends.torch.trend_measuring import TorchMeasurer, TorchSpectralNorm, attention, local, routing
@@ -96,7 +97,8 @@ def stored_weight(tensor: torch.Tensor) -> StoredWeight | None:
             return None
         else:
             starts = place
-    with torch.no_grad():
+    # Not one of the program's calls, whatever is recorded.
+    with alone():
         local_part = (tensor if part is None else part).detach()
         if local_part.is_meta or local_part.layout is not torch.strided or local_part.is_nested:
             return None
