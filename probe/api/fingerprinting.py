@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from probe.backends import loader
@@ -55,7 +55,13 @@ class Fingerprint:
         return compare_contents(self.content, other.content)
 
 
-def fingerprint(weights: Any, *, step: int | None = None, rank: int | None = None) -> Fingerprint:
+def fingerprint(
+    weights: Any,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    parts: Mapping[str, tuple[Sequence[int], Sequence[int]]] | None = None,
+) -> Fingerprint:
     """Take the fingerprint of weights: digests, statistics, a sketch and a few numbers of each.
 
     Every tensor is read once, on the host; nothing of it is kept. Of a distributed tensor (DTensor) the part of this
@@ -65,9 +71,11 @@ def fingerprint(weights: Any, *, step: int | None = None, rank: int | None = Non
         weights: a module of PyTorch, a cell of MindSpore, a ``state_dict``, or pairs of a name and a tensor or array.
         step: the step of the training that they are of, by which ``msprobe rollout_check`` says how old weights are.
         rank: the rank; by default that of the process, if it has one.
+        parts: for each name of a plain tensor that is a part of a larger one, as in tensor parallelism, the index of
+            its first element there, and the shape of the whole.
 
     Raises:
-        MsprobeException: a value is no tensor.
+        MsprobeException: a value is no tensor, or a part does not fit.
 
     Example:
         >>> probe.fingerprint(model, step=7).save("weights/step7.fingerprint")  # doctest: +SKIP
@@ -78,7 +86,7 @@ def fingerprint(weights: Any, *, step: int | None = None, rank: int | None = Non
     adapters = list(_adapters())
     if rank is None:
         rank = next((found for adapter in adapters if (found := adapter.rank()) is not None), None)
-    return Fingerprint(of_weights(_stored(weights, adapters), step, rank))
+    return Fingerprint(of_weights(_placed(_stored(weights, adapters), parts or {}), step, rank))
 
 
 def _adapters() -> Iterator[FrameworkAdapter]:
@@ -99,6 +107,25 @@ def _stored(weights: Any, adapters: list[FrameworkAdapter]) -> Iterator[tuple[st
             yield name, array
         elif not isinstance(weights, Mapping):
             raise MsprobeException(f"{name}: it is a {type(value).__name__}; allowed: tensors and arrays of numbers.")
+
+
+def _placed(
+    stored: Iterator[tuple[str, StoredWeight | None]], parts: Mapping[str, tuple[Sequence[int], Sequence[int]]]
+) -> Iterator[tuple[str, StoredWeight | None]]:
+    for name, weight in stored:
+        if weight is None or name not in parts:
+            yield name, weight
+            continue
+        starts, whole = (tuple(map(int, each)) for each in parts[name])
+        fits = len(starts) == len(whole) == len(weight.shape) and all(
+            0 <= start <= start + length <= size for start, length, size in zip(starts, weight.shape, whole)
+        )
+        if not fits:
+            raise MsprobeException(
+                f"{name}: parts has {starts} of {whole}, and the tensor has shape {weight.shape}; give the index of "
+                "its first element, and the shape of the whole."
+            )
+        yield name, weight if weight.shape == whole else weight._replace(starts=starts, whole=whole)
 
 
 def _of_numpy(value: Any) -> StoredWeight | None:

@@ -28,7 +28,7 @@ from probe.shards.split import numbers
 _NEAR = 0.07
 """The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
 _MOST = 2000
-"""Parameters of one shape among which another is looked for. A guess: their samples take 24 MB."""
+"""Parameters of one shape among which another is looked for. A guess: their samples take 2 MB."""
 _LARGEST = 1 << 28
 """Bytes of a parameter that is looked at as a whole."""
 _MOST_TOLD = 50

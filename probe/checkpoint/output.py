@@ -10,11 +10,13 @@ from html import escape
 from typing import Any
 
 from probe.checkpoint.report import (
+    CLOSE,
     DIFFERENT,
     FINE,
     IDENTICAL,
     MISSING,
     SHAPE,
+    UNKNOWN,
     Parameter,
     Report,
     count_verdicts,
@@ -239,7 +241,7 @@ def _write_page(report: Report, path: str) -> None:
 
 
 def _write_xlsx(report: Report, path: str) -> None:
-    red, yellow = ("different", "missing", "shape"), ("close",)
+    red, yellow = (DIFFERENT, MISSING, SHAPE), (CLOSE, UNKNOWN)
     sheets = [
         Sheet(
             "summary", [("answer", report.answer), ("why", report.why), *(("layers", each) for each in report.layers)]

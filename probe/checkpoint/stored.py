@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -31,15 +32,18 @@ class _Open:
 
     def __init__(self) -> None:
         self._streams: OrderedDict[str, BinaryIO] = OrderedDict()
+        self._lock = threading.Lock()
 
     def descriptor(self, path: str) -> int:
-        stream = self._streams.get(path)
-        if stream is None:
-            while len(self._streams) >= _MOST_OPEN:
-                self._streams.popitem(last=False)[1].close()
-            stream = self._streams[path] = files.open_for_reading(path, 0)
-        self._streams.move_to_end(path)
-        return stream.fileno()
+        # Several threads read; so many others are opened before one is closed that a thread has just asked for.
+        with self._lock:
+            stream = self._streams.get(path)
+            if stream is None:
+                while len(self._streams) >= _MOST_OPEN:
+                    self._streams.popitem(last=False)[1].close()
+                stream = self._streams[path] = files.open_for_reading(path, 0)
+            self._streams.move_to_end(path)
+            return stream.fileno()
 
     def close(self) -> None:
         while self._streams:

@@ -156,6 +156,10 @@ def test_the_command_writes_a_small_private_file(tmp_path: Path, weights: Weight
         assert archive["sketch"].shape == (len(weights), 64)
     assert cli.main(["ckpt_compare", str(to), path]) == 0
     assert cli.main(["ckpt_compare", path]) == 2
+    files = ["-o", str(tmp_path / "answer"), "--format", "json", "xlsx", "html", "msprobe"]
+    other = write_safetensors(tmp_path / "other.safetensors", exchanged(weights))
+    assert cli.main(["ckpt_compare", str(to), other, *files]) == 1
+    assert len(os.listdir(tmp_path / "answer")) == 4
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
     assert cli.main(["ckpt_compare", "--fingerprint", path, "-o", str(link), "--overwrite"]) == 2
@@ -285,6 +289,23 @@ def test_stale_lost_and_changed_parameters_are_told_apart(tmp_path: Path, weight
 def test_one_of_two_fingerprints_is_refused(tmp_path: Path, weights: Weights) -> None:
     trainer = steps_of(tmp_path / "trainer", {0: weights})
     assert cli.main(["rollout_check", *logprobs(tmp_path), "--trainer-fingerprint", trainer]) == 2
+
+
+def test_plain_parts_of_ranks_are_put_together(tmp_path: Path, weights: Weights) -> None:
+    # As tensor parallelism splits: up by rows, and an output by columns.
+    down = np.random.default_rng(2).standard_normal((64, 256)).astype(np.float32)
+    whole = {UP: np.pad(weights[UP], ((0, 4), (0, 0))), "down": down, "same": weights["model.norm.weight"]}
+    for rank in range(2):
+        rows, columns = slice(16 * rank, 16 * rank + 16), slice(128 * rank, 128 * rank + 128)
+        local = {**whole, UP: whole[UP][rows], "down": down[:, columns]}
+        parts = {UP: ((16 * rank, 0), (32, 64)), "down": ((0, 128 * rank), (64, 256))}
+        probe.fingerprint(local, rank=rank, parts=parts).save(tmp_path / "ranks" / f"{rank}.fingerprint")
+    one = probe.fingerprint(whole).save(tmp_path / "whole.fingerprint")
+    assert probe.ckpt_compare(tmp_path / "ranks", one).answer == "identical"
+    with pytest.raises(MsprobeException, match="first element"):
+        probe.fingerprint(local, parts={UP: ((30, 0), (32, 64))})
+    with pytest.raises(MsprobeException, match="rows of 64 elements"):
+        probe.fingerprint({"w": down[:, :100]}, parts={"w": ((0, 0), (64, 256))})
 
 
 def test_a_file_is_replaced_and_a_folder_made(tmp_path: Path, weights: Weights) -> None:

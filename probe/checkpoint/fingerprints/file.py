@@ -17,7 +17,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Optional
 
 import msgspec
 import numpy as np
@@ -95,8 +95,8 @@ class _Index(msgspec.Struct, omit_defaults=True):
     settings: dict[str, Any] = {}
     notes: list[str] = []
     replicas: list[_Replica] = []
-    step: int | None = None
-    rank: int | None = None
+    step: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    rank: Optional[int] = None  # noqa: UP045
     parts: dict[str, Part] = {}
 
 
