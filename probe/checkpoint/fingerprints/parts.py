@@ -37,6 +37,8 @@ from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, VALUE, Digested
 from probe.common.numerics.formats import format_of
 
 _UNTOLD = "a fingerprint does not tell; compare with the checkpoint itself"
+_NO_ORDER = "not proven"
+"""The order of parts that have the numbers of the whole, in a layout that digests do not prove."""
 
 
 class _Part(NamedTuple):
@@ -79,8 +81,11 @@ def _unlike_the_others(layouts: Sequence[tuple[str, Sequence[_Part]]]) -> Iterat
     """The verdicts on the parts of those that are in another layout than most of their kind."""
     usual, _ = Counter(order for order, _ in layouts).most_common(1)[0]
     for order, parts in layouts:
-        for part in parts if order != usual else ():
-            yield id(part.pair), Measured(DIFFERENT, "unlike the others of its kind", *[None] * 7)
+        for part in parts if order not in (usual, _NO_ORDER) else ():
+            if usual == _NO_ORDER:
+                yield id(part.pair), Measured(UNKNOWN, f"in a layout that {_UNTOLD}", *[None] * 7)
+            else:
+                yield id(part.pair), Measured(DIFFERENT, "unlike the others of its kind", *[None] * 7)
 
 
 def is_read_from(whole: Tensor) -> bool:
@@ -183,7 +188,10 @@ def _sampled_rows_that_differ(held: Entry, other: Entry, turned: bool) -> Array:
 
 
 def _against_fingerprints(whole: Fingerprinted, parts: Sequence[_Part]) -> tuple[list[Measured], str | None]:
-    """The verdicts in the layout that digests prove, of those that there may be, and the order of this layout."""
+    """The verdicts in the layout that digests prove, of those that there may be, and the order of this layout.
+
+    The order is `_NO_ORDER` if there is a layout and none is proven, and ``None`` if the numbers are others.
+    """
     numbers = sum(entry_of(part.counterpart).told.elements for part in parts) % (1 << 64)
     same = numbers == whole.entry.told.elements
     how = f"its parts have the same numbers, in a layout that {_UNTOLD}" if same else _UNTOLD
@@ -194,7 +202,9 @@ def _against_fingerprints(whole: Fingerprinted, parts: Sequence[_Part]) -> tuple
             for part in parts:
                 part.pair.reading = next(reading for reading in part.pair.readings if reading.order == order)
             return [untold if same and measured.verdict == DIFFERENT else measured for measured in found], order
-    if same or whole.dtype != parts[0].counterpart.dtype:
+    if same:
+        return [untold] * len(parts), _NO_ORDER
+    if whole.dtype != parts[0].counterpart.dtype:
         return [untold] * len(parts), None
     differs = Measured(DIFFERENT, "it or another part, in a layout that no digest proves", *[None] * 7)
     return [differs] * len(parts), None
