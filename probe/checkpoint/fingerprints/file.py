@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
@@ -182,24 +183,19 @@ def is_fingerprint(start: bytes) -> bool:
     return start[:4] == b"PK\3\4" and start[30 : 30 + len(INDEX)] == INDEX.encode()
 
 
-def read(path: str, into: Checkpoint) -> None:
-    """Add the tensors of a fingerprint.
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[zipfile.ZipFile, BinaryIO]]:
+    """A file that is read; what goes wrong is said in one line.
 
     Raises:
-        FileCheckException: it cannot be read.
-        DumpFormatError: it is damaged, or of another version; the message names it.
+        FileCheckException, DumpFormatError: see `read`.
     """
     try:
         with files.open_for_reading(path) as stream:
             if stream.seek(0, os.SEEK_END) > _MOST_BYTES:
                 raise DumpFormatError(f"{path}: it is larger than {_MOST_BYTES >> 30} GiB, as no fingerprint is.")
             with zipfile.ZipFile(stream) as archive:
-                index = msgspec.json.decode(read_member(archive, stream, INDEX), type=_Index)
-                _check(path, index)
-                arrays = {
-                    name: _array(read_member(archive, stream, f"{name}.npy"), kind) for name, kind in _ARRAYS.items()
-                }
-        tensors = _tensors(index, arrays)
+                yield archive, stream
     except DumpFormatError:
         raise
     except (*DAMAGED, msgspec.MsgspecError, RecursionError) as error:
@@ -207,6 +203,34 @@ def read(path: str, into: Checkpoint) -> None:
             raise FileCheckException(f"{path}: cannot be read: {error.strerror or error}.") from None
         reason = str(error)[:_LONGEST_REASON]
         raise DumpFormatError(f"{path}: a damaged fingerprint: {reason}; copy it again.") from None
+
+
+class _Step(msgspec.Struct):
+    step: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+
+
+def step_of(path: str) -> int | None:
+    """The step that a file is of; nothing else of it is kept.
+
+    Raises:
+        FileCheckException, DumpFormatError: see `read`.
+    """
+    with _opened(path) as (archive, stream):
+        return msgspec.json.decode(read_member(archive, stream, INDEX), type=_Step).step
+
+
+def read(path: str, into: Checkpoint) -> None:
+    """Add the tensors of a fingerprint.
+
+    Raises:
+        FileCheckException: it cannot be read.
+        DumpFormatError: it is damaged, or of another version; the message names it.
+    """
+    with _opened(path) as (archive, stream):
+        index = msgspec.json.decode(read_member(archive, stream, INDEX), type=_Index)
+        _check(path, index)
+        arrays = {name: _array(read_member(archive, stream, f"{name}.npy"), kind) for name, kind in _ARRAYS.items()}
+        tensors = _tensors(index, arrays)
     for described, tensor in zip(index.tensors, tensors):
         if described.of < 0:
             _by_kind(into)[described.kind][described.name] = tensor

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.checkpoint.comparison import compare_contents
-from probe.checkpoint.fingerprints.ranks import read_steps
+from probe.checkpoint.fingerprints.ranks import Steps
 from probe.checkpoint.report import DIFFERENT, MISSING, Checkpoint, Parameter, Report, counted
 from probe.common.errors import MsprobeException
 
+_MOST_STEPS = 100
+"""Earlier steps that are looked at; a guess: an engine that is so far behind has other troubles."""
 EQUAL, STALE, DIFFER, UNTOLD = "equal", "stale", "differ", "cannot be told"
 
 
@@ -38,29 +40,28 @@ def landings(trainer: str, engine: str) -> list[Landing]:
     Raises:
         MsprobeException: one cannot be read, or no step is common.
     """
-    trained, sampled = read_steps(trainer), read_steps(engine)
+    trained, sampled = Steps(trainer), Steps(engine)
     found = []
-    for step, content in sampled.items():
+    for step in sampled.numbers:
         at = step
-        if at not in trained:
-            known = [each for each in trained if each is not None]
-            at = None if None in trained else max(known) if step is None else step
-        if at in trained:
-            found.append(_landing(step, content, at, trained))
+        if at not in trained.numbers:
+            at = None if None in trained.numbers else trained.numbers[-1] if step is None else step
+        if at in trained.numbers:
+            found.append(_landing(step, sampled.read(step), at, trained))
     if not found:
         raise MsprobeException(
-            f"{engine}: its steps are {_listed(sampled)} and those of {trainer} {_listed(trained)}; give fingerprints "
-            "of one step of both."
+            f"{engine}: its steps are {_listed(sampled.numbers)} and those of {trainer} {_listed(trained.numbers)}; "
+            "give fingerprints of one step of both."
         )
     return found
 
 
-def _listed(steps: Mapping[int | None, Checkpoint]) -> str:
-    return ", ".join(map(str, list(steps)[:5])) + (", ..." if len(steps) > 5 else "")
+def _listed(steps: Sequence[int | None]) -> str:
+    return ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
 
 
-def _landing(step: int | None, engine: Checkpoint, at: int | None, trained: Mapping[int | None, Checkpoint]) -> Landing:
-    report = compare_contents(engine, trained[at])
+def _landing(step: int | None, engine: Checkpoint, at: int | None, trained: Steps) -> Landing:
+    report = compare_contents(engine, trained.read(at))
     where = "" if step is None else f"step {step}: "
     if not report.found:
         how = next((f" ({each.how})" for each in report.parameters if each.how and each.name and each.other_name), "")
@@ -74,17 +75,15 @@ def _landing(step: int | None, engine: Checkpoint, at: int | None, trained: Mapp
     return Landing(step, DIFFER, f"{where}the engine's weights are not the trained ones: {report.why}", report)
 
 
-def _stale(
-    engine: Checkpoint, bad: list[Parameter], at: int | None, trained: Mapping[int | None, Checkpoint]
-) -> dict[str, int]:
+def _stale(engine: Checkpoint, bad: list[Parameter], at: int | None, trained: Steps) -> dict[str, int]:
     """The newest earlier step whose weights the engine still has, for each parameter that differs and has one."""
     left = {(each.name, each.other_name) for each in bad if each.name and each.other_name}
     found: dict[str, int] = {}
-    earlier = sorted((step for step in trained if step is not None and at is not None and step < at), reverse=True)
-    for step in earlier:
+    earlier = [step for step in trained.numbers if step is not None and at is not None and step < at]
+    for step in earlier[: -_MOST_STEPS - 1 : -1]:
         if not left:
             break
-        for each in compare_contents(engine, trained[step]).parameters:
+        for each in compare_contents(engine, trained.read(step)).parameters:
             if (each.name, each.other_name) in left and each.is_fine:
                 left.discard((each.name, each.other_name))
                 found[each.other_name if each.other_name else each.name] = step

@@ -31,30 +31,44 @@ def files_in(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def read_steps(path: str) -> dict[int | None, Checkpoint]:
-    """The fingerprints in a folder or file by their steps, in this order; those of the ranks of a step as one.
+class Steps:
+    """The fingerprints in a folder or file by their steps, each of which is read when it is asked for.
 
     Raises:
         FileCheckException, DumpFormatError: one is damaged, or the part of a rank is missing.
     """
-    by_step: dict[int | None, list[Checkpoint]] = {}
-    for each in files_in(path):
-        content = Checkpoint(each, "")
-        file.read(each, content)
-        by_step.setdefault(content.step, []).append(content)
-    ordered = sorted(by_step.items(), key=lambda item: -1 if item[0] is None else item[0])
-    return {step: whole(path, contents) for step, contents in ordered}
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._files: dict[int | None, list[str]] = {}
+        for each in files_in(path):
+            self._files.setdefault(file.step_of(each), []).append(each)
+        self._latest: tuple[int | None, Checkpoint] | None = None
+
+    @property
+    def numbers(self) -> list[int | None]:
+        """The steps in their order; ``None`` for files without one."""
+        return sorted(self._files, key=lambda step: -1 if step is None else step)
+
+    def read(self, step: int | None) -> Checkpoint:
+        """The fingerprint of a step, those of its ranks as one; the latest that was read is kept."""
+        if self._latest is None or self._latest[0] != step:
+            contents = [Checkpoint(each, "") for each in self._files[step]]
+            for content in contents:
+                file.read(content.path, content)
+            self._latest = step, whole(self._path, contents)
+        return self._latest[1]
 
 
 def read_folder(path: str, into: Checkpoint) -> None:
     """Add the fingerprint of the one step that a folder has."""
-    steps = read_steps(path)
-    if len(steps) > 1:
+    steps = Steps(path)
+    if len(steps.numbers) > 1:
+        shown = ", ".join(map(str, steps.numbers[:4]))
         raise DumpFormatError(
-            f"{path}: it holds fingerprints of {len(steps)} steps ({', '.join(map(str, list(steps)[:4]))}, ...); give "
-            "the file of one."
+            f"{path}: it holds fingerprints of {len(steps.numbers)} steps ({shown}, ...); give the file of one."
         )
-    (found,) = steps.values()
+    found = steps.read(steps.numbers[0])
     vars(into).update({**vars(found), "path": path})
 
 
