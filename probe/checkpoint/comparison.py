@@ -36,6 +36,7 @@ from probe.checkpoint.report import (
 from probe.checkpoint.sampling import best
 from probe.checkpoint.scheme import is_computed, order_of
 from probe.checkpoint.stored import Reshaped, Slice, Tensor, close_all
+from probe.common.environment.gathered import clean_settings
 from probe.common.progress import ProgressCallback, with_progress
 
 _DIGITS = re.compile(r"\d+")
@@ -313,7 +314,11 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
     )  # fmt: skip
     for side in (left, right):
         report.replicas += [*side.told_replicas, *replicas_that_differ(side)]
-    report.settings = _settings(left.settings, right.settings)
+    settings = left.settings, right.settings
+    if any(rests_on_fingerprint(each) for side in (left, right) for each in side.weights.values()):
+        # A fingerprint, which is sent to others, has no secrets and no paths.
+        settings = clean_settings(left.settings)[0], clean_settings(right.settings)[0]
+    report.settings = _settings(*settings)
     if options.optimizer:
         report.optimizer = _optimizer(left.optimizer, right.optimizer)
     return report

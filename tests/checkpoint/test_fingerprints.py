@@ -166,6 +166,16 @@ def test_the_command_writes_a_small_private_file(tmp_path: Path, weights: Weight
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_secrets_of_a_checkpoint_are_not_sent(tmp_path: Path, weights: Weights) -> None:
+    metadata = {"__metadata__": {"wandb_api_key": "abcdef0123456789", "data": "/disk/of/somebody/corpus", "lr": "0.1"}}
+    path = write_safetensors(tmp_path / "a.safetensors", weights, metadata)
+    told = fingerprint_checkpoint(path)
+    data = Path(told).read_bytes()
+    assert b"abcdef0123456789" not in data and b"somebody" not in data and b"metadata.lr" in data
+    # What is not sent is no difference.
+    assert not probe.ckpt_compare(told, path).settings
+
+
 def edited(path: Path, change: Any, member: str = "fingerprint.json") -> Path:
     to = path.with_name("edited.fingerprint")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(to, "w") as new:

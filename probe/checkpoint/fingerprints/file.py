@@ -30,6 +30,7 @@ from probe.checkpoint.sampling import size_of_sample
 from probe.checkpoint.stored import Tensor
 from probe.common import files
 from probe.common.dump.sketch_file import DAMAGED, member_of, read_member
+from probe.common.environment.gathered import clean_settings
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.numerics import digests, sketch
 from probe.common.numerics.digests import Digested
@@ -120,7 +121,7 @@ def write_to(stream: BinaryIO, content: Checkpoint) -> None:
     index = _Index(
         VERSION, digests.VERSION, sketch.VERSION, content.format,
         [_described(name, tensor.entry, kind, of) for name, tensor, kind, of in rows],
-        _plain(content.config), _plain(content.settings), content.notes,
+        _sent(content.config), _sent(content.settings), content.notes,
         [_Replica(each.name, each.ranks, to_json(each.max_abs)) for each in content.told_replicas],
         content.step, content.rank, content.parts,
     )  # fmt: skip
@@ -162,6 +163,12 @@ def _described(name: str, entry: Entry, kind: _Kind, of: int) -> _Tensor:
     return _Tensor(
         name, entry.dtype, entry.shape, kind, of, not found.is_exact, found.nonfinite, found.sketch.excluded, marks
     )  # fmt: skip
+
+
+def _sent(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those that may be secrets, since a fingerprint is sent to others, and without paths."""
+    found: dict[str, Any] = _plain(clean_settings(settings)[0])
+    return found
 
 
 def _plain(values: Any) -> Any:

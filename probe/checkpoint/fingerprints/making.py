@@ -43,7 +43,9 @@ def fingerprint_checkpoint(
         MsprobeException: the checkpoint cannot be read, or the file not be written.
     """
     options = options or CheckpointOptions()
-    to = output or os.path.normpath(path) + file.ENDING
+    plain = os.path.normpath(path)
+    # A folder that is named by dots has a name of its own all the same.
+    to = output or (os.path.abspath(path) if os.path.basename(plain) in (".", "..") else plain) + file.ENDING
     if os.path.isdir(to):
         raise MsprobeException(f"{to} is a folder; give the name of a file with -o.")
     try:
@@ -66,8 +68,11 @@ def fingerprinted(content: Checkpoint, optimizer: bool = False, watch: ProgressC
     ]
     done = iter(_in_threads(lambda each: _made(*each), work, watch))
     weights, state, otherwise = ({name: next(done) for name in tensors} for tensors in kinds)
+    # What is sent to others has no folders of this machine.
+    name = os.path.basename(os.path.normpath(content.path))
+    notes = [note.replace(content.path, name) for note in content.notes]
     found = Checkpoint(
-        content.path, content.format, dict(weights), dict(state), content.settings, content.config, content.notes,
+        content.path, content.format, dict(weights), dict(state), content.settings, content.config, notes,
         joined_otherwise=dict(otherwise),
     )  # fmt: skip
     found.told_replicas = [*content.told_replicas, *replicas_that_differ(content)]
