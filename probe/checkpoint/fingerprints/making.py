@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from probe.backends.protocol.trends import StoredWeight
+from probe.checkpoint.comparison import replicas_that_differ
 from probe.checkpoint.fingerprints import file
 from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of, part_of
 from probe.checkpoint.readers.opening import open_checkpoint
@@ -58,8 +59,6 @@ def fingerprint_checkpoint(
 
 def fingerprinted(content: Checkpoint, optimizer: bool = False, watch: ProgressCallback | None = None) -> Checkpoint:
     """A checkpoint with fingerprints for tensors."""
-    from probe.checkpoint.comparison import replicas_that_differ
-
     keys = in_scheme(list(content.weights))
     either = dict(_joined_otherwise(content, [name for name in content.pieces if keys[name].startswith("embed")]))
     kinds = (content.weights, content.optimizer if optimizer else {}, either)
