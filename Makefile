@@ -11,6 +11,7 @@
 #   make demo-checkpoints      a model in three formats and layouts, and faults in it that are named
 #   make demo-twice            a training two times, and resumed from its checkpoint: what is not the same, and why
 #   make demo-ranks            two ranks of which one gradient is not reduced, and one is reduced two times
+#   make demo-fingerprint      a trainer and an engine that samples with old weights, proven by a kilobyte for each parameter
 #   make demo-monitor          a training whose loss spikes: the alert, the row that began, a dump of the next step, the page
 #   make demo-experts          tokens that take other experts in bfloat16, and a gradient that turns away in one step
 #   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
@@ -54,7 +55,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-pack demo-live demo-overflow demo-precheck demo-rollout demo-checkpoints demo-twice demo-ranks demo-monitor demo-experts demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-pack demo-live demo-overflow demo-precheck demo-rollout demo-checkpoints demo-fingerprint demo-twice demo-ranks demo-monitor demo-experts demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -88,6 +89,9 @@ demo-twice: .venv/.installed
 
 demo-ranks: .venv/.installed
 	.venv/bin/python examples/demo_ranks.py
+
+demo-fingerprint: .venv/.installed
+	.venv/bin/python examples/demo_fingerprint.py
 
 demo-monitor: .venv/.installed
 	.venv/bin/python examples/demo_monitor.py

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
 from probe.common.interfaces import Handle, Logs
+
+if TYPE_CHECKING:
+    # A monitor of norms alone needs no numpy here, nor does the command line.
+    from numpy.typing import NDArray
 
 
 class Measured(NamedTuple):
@@ -21,6 +25,19 @@ class Measured(NamedTuple):
     elements: int
     is_exact: bool = False
     """True of integers and booleans, whose statistics are no signs of health."""
+
+
+class StoredWeight(NamedTuple):
+    """The elements of a weight that this process has, on the host."""
+
+    dtype: str
+    """The plain name."""
+    shape: tuple[int, ...]
+    data: NDArray[Any]
+    """Their bytes in row-major order, uint8; not to be written to."""
+    starts: tuple[int, ...] = ()
+    """The index of the first element in the whole weight, whose shape follows, if the weight is distributed."""
+    whole: tuple[int, ...] = ()
 
 
 class Signature(NamedTuple):
@@ -104,6 +121,12 @@ class Trends(Protocol):
 
     def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
         """The parameters of `model` that are trained, each once, with their names; with `frozen` the others as well."""
+
+    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """The parameters and the buffers of `model` that a checkpoint of it has, under their names there."""
+
+    def stored_weight(self, tensor: Any) -> StoredWeight | None:
+        """The elements of a weight as they are stored; ``None`` if it has none of its own, such as on a meta device."""
 
     def is_frozen(self, parameter: Any) -> bool:
         """True of a parameter that the program has excluded from training."""

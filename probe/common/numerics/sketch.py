@@ -95,22 +95,23 @@ def sketch(values: NDArray[Any]) -> Sketch:
         if left_out.any():
             excluded += int(left_out.sum())
             part[left_out] = 0
-            marks += _lanes(left_out.astype(np.float64), start // LANES).reshape(-1, MARKS).sum(0)
-        sums += _lanes(part, start // LANES)
+            marks += lanes(left_out.astype(np.float64), start // LANES).reshape(-1, MARKS).sum(0)
+        sums += lanes(part, start // LANES)
     if not excluded:
         return Sketch(sums.astype(np.float32))
     return Sketch(sums.astype(np.float32), excluded, marks.astype(np.float32))
 
 
-def _lanes(part: NDArray[np.float64], first_row: int) -> NDArray[np.float64]:
+def lanes(part: NDArray[np.float64], first_row: int) -> NDArray[np.float64]:
+    """The sums of a part of a tensor that begins at a row, in float64."""
     rows = -(-part.size // LANES)
     table = np.zeros((rows, LANES))
     table.reshape(-1)[: part.size] = part
     table *= signs(first_row, rows)
-    lanes, shifted = np.zeros(LANES), shifts(first_row, rows)
+    found, shifted = np.zeros(LANES), shifts(first_row, rows)
     for shift in range(LANES):
-        lanes[np.arange(LANES) ^ shift] += table[shifted == shift].sum(0)
-    return lanes
+        found[np.arange(LANES) ^ shift] += table[shifted == shift].sum(0)
+    return found
 
 
 def unpacked(data: bytes) -> Sketch:
