@@ -108,7 +108,7 @@ def test_a_changed_an_exchanged_and_a_negated_number_change_the_digest() -> None
     exchanged, negated, nearest = (values.copy() for _ in range(3))
     exchanged[[7, 3000]] = exchanged[[3000, 7]]
     negated[[1, 2000]] *= -1
-    nearest[5] = np.nextafter(nearest[5], 9)
+    nearest[5] = np.nextafter(nearest[5], np.float32(9))
     found = {passed(each, "float32").digests[BITS] for each in (values, exchanged, negated, nearest)}
     assert len(found) == 4
     assert passed(values, "float32").elements == passed(exchanged, "float32").elements
