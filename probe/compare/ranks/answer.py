@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,8 @@ from probe.compare.ranks.replicas import ReducedGradient, StepReplicas, replicas
 
 _SHOWN = 5
 """Findings that are printed, and names in one of them."""
-
+_SAME_FACTOR = 5e-3
+"""The relative difference of factors that are the same: half a unit of the third digit, to which they are rounded."""
 
 Step = Union[int, None]
 """The number of a step; ``None`` where no folder says so."""
@@ -245,9 +247,14 @@ class _History:
             return ""
         if len(first.ranks) < len(every):
             return f"all ranks took {in_words(first, -1, every)}"
-        if first.factor in (float(len(every)), 1 / len(every) ** 2):
+        count = len(every)
+        # A program that has as many micro-batches as ranks divides the mean by their number, too.
+        is_divided_twice = first.factor == 1 / count**2 and gradient.micro_batches != count
+        if first.factor == count or is_divided_twice:
             return f"all ranks took {in_words(first, -1, every)}"
-        if expected is not None and expected.ranks == every and rounded(first) != expected:
+        if expected is None or expected.ranks != every:
+            return ""
+        if _is_mean_of_sum(first.factor, expected.factor, count):
             return (
                 f"all ranks took {in_words(first, -1, every)}, and of most parameters {in_words(expected, -1, every)}"
             )
@@ -257,9 +264,7 @@ class _History:
         first = next((found for found in gradient.what.values() if found is not None), None)
         if first is None:
             return "the same on all ranks"
-        return in_words(
-            rounded(first) if first.factor not in (1.0, 1 / len(first.ranks)) else first, -1, gradient.ranks
-        )
+        return in_words(rounded(first), -1, gradient.ranks)
 
     def _repeated(
         self, step: Step, replicas: StepReplicas, reductions: Reductions, by_rank: dict[int, RankFacts]
@@ -302,6 +307,14 @@ class _History:
 
     def _find(self, step: Step, ranks: tuple[int, ...], subject: str, text: str, **more: Any) -> None:
         self._answer.findings.append(RankFinding(step, ranks, subject, text, **more))
+
+
+def _is_mean_of_sum(factor: float, usual: float, count: int) -> bool:
+    """True if one of two gradients is a sum over ranks and the other a mean, by the factors of both.
+
+    Another ratio is no fault: parts of a model are clipped by norms of their own.
+    """
+    return any(math.isclose(factor, usual * each, rel_tol=_SAME_FACTOR) for each in (count, 1 / count))
 
 
 def _count(number: int, noun: str) -> str:
