@@ -86,6 +86,8 @@ class Trait(Enum):
     order; ``torch.use_deterministic_algorithms`` forbids it, and its documentation has the list."""
     UNORDERED_GRADIENT = auto()
     """The same of one of its gradients."""
+    UNORDERED_ON_CPU = auto()
+    """What `UNORDERED` and `UNORDERED_GRADIENT` say of the function holds for the threads of a CPU, too."""
     FREE_ORDER = auto()
     """The results are right in any order."""
     FREE_SIGNS = auto()

@@ -123,7 +123,9 @@ def _of_result(found: OtherBits, environments: Environments) -> Reason:
     if found.communicates:
         return Reason(
             "the ranks' values are added in another order, or another rank gave other bits",
-            "NCCL_ALGO=Ring and NCCL_PROTO=Simple fix the order for one number of ranks",
+            "NCCL_ALGO=Ring and NCCL_PROTO=Simple fix the order for one number of ranks"
+            if environments.has_device
+            else "",
         )
     called = function(found.function if not found.is_module else found.function.lower())
     trait = Trait.UNORDERED if found.is_forward else Trait.UNORDERED_GRADIENT
@@ -157,7 +159,8 @@ def _of_result(found: OtherBits, environments: Environments) -> Reason:
                 f"choice of algorithm: products such as {what} may take another one if streams share a workspace",
                 "CUBLAS_WORKSPACE_CONFIG=:4096:8 and torch.use_deterministic_algorithms(True)",
             )
-    if not environments.has_device and environments.threads > 1 and called.has(trait):
+    has_threads = not environments.has_device and environments.threads > 1
+    if has_threads and called.has(trait) and called.has(Trait.UNORDERED_ON_CPU):
         return Reason(
             f"atomics: {environments.threads} threads of the CPU add or write in {what} in any order",
             "torch.use_deterministic_algorithms(True), or torch.set_num_threads(1)",
