@@ -99,11 +99,12 @@ def compare_ranks(run: str) -> RankAnswer:
 
 
 def _world(located: Sequence[DumpLocation], ranks: Sequence[int]) -> list[int]:
-    """All ranks of the run: those that were recorded, and those that the environment of one of them counts."""
+    """The ranks of the run: those that were recorded, and at least one more if the environment counts more."""
     environment = environment_of_file(read(located[0].path).path) or {}
     layout = environment.get("layout")
     size = layout.get("world_size") if isinstance(layout, Mapping) else None
-    return sorted({*ranks, *(range(size) if type(size) is int else ())})
+    # A call without a group is not checked if one rank is missing; no file decides how long the list is.
+    return sorted({*ranks, *range(min(size, len(ranks) + 1) if type(size) is int else 0)})
 
 
 def _by_step(location: DumpLocation) -> tuple[int, int]:
