@@ -137,7 +137,8 @@ def lines(answer: ResumedAnswer) -> Iterator[tuple[str, str]]:
     elif not answer.is_enough:
         yield "cannot be told: not enough in common", WARNING
     else:
-        yield f"resumed in the same state: {len(answer.steps)} steps with the same values in both runs", PASS
+        count = f"{len(answer.steps)} step{'s' * (len(answer.steps) != 1)}"
+        yield f"resumed in the same state: {count} with the same values in both runs", PASS
     yield f"  step {answer.first[0]} of the resumed run is step {answer.first[1]} of the other: {answer.how}", ""
     for each in answer.states:
         yield f"  {each.name}: {each.status}: {each.text}", ERROR if each.status == LOST else ""

@@ -19,7 +19,7 @@ from probe.compare.result import Mode
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.compare.summary import in_words
 from probe.compare.twice.first_bits import How, OtherBits, RepeatedPair, compare_bits
-from probe.compare.twice.reasons import Environments, reason
+from probe.compare.twice.reasons import Environments, StepBefore, reason
 
 _SHOWN = 5
 """Further calls that are named."""
@@ -124,13 +124,19 @@ def _first_lines(found: Repetition, pair: RepeatedPair, first: OtherBits) -> Ite
 
 
 def _labelled(found: Repetition, pair: RepeatedPair, first: OtherBits) -> Iterator[tuple[str, str]]:
-    is_first_step = pair.step == found.pairs[0].step
     elsewhere = _elsewhere(found, pair, first) if first.how is How.DATA and first.checksum else []
-    why = reason(first, _environments(pair), is_first_step, elsewhere)
+    why = reason(first, _environments(pair), _before(found, pair), elsewhere)
     yield "cause:", why.cause
     yield "effect:", _effect(first)
     yield "line:", first.line
     yield "next:", why.next
+
+
+def _before(found: Repetition, pair: RepeatedPair) -> StepBefore:
+    if pair.step != found.pairs[0].step:
+        return StepBefore.RECORDED
+    # A dump without the folder of a step is taken for the first one.
+    return StepBefore.NONE if pair.step in ("step0", "") else StepBefore.NOT_RECORDED
 
 
 def _effect(first: OtherBits) -> str:

@@ -107,3 +107,5 @@ def test_the_command_prints_it_and_fails_on_demand(runs: Path, capsys: pytest.Ca
     assert (found["ranks"], found["findings"][0]["names"]) == ([0, 1, 2], ["module.first.weight"])
     assert cli.main(["compare", "--ranks", str(runs / "ignored/step0/rank0")]) == 2
     assert "--ranks needs two or more" in capsys.readouterr().err
+    assert cli.main(["compare", "--ranks", str(runs / "ddp"), "--resumed"]) == 2
+    assert "--ranks and --resumed are two questions" in capsys.readouterr().err

@@ -119,6 +119,16 @@ def test_a_step_that_one_run_lacks_is_a_difference(new_debugger: Any, tmp_path: 
     assert text.endswith("missing: step 2 is in the first run only"), text
 
 
+def test_parameters_that_differ_before_the_first_recorded_step_have_no_cause_in_it(
+    new_debugger: Any, tmp_path: Path
+) -> None:
+    runs = [trained(new_debugger, tmp_path / str(number), "between steps", number) for number in (0, 1)]
+    for run in runs:
+        shutil.rmtree(run / "step0")
+    text = "\n".join(line for line, _ in lines(repetition(*map(str, runs))))
+    assert "2.bias differs already at the beginning of the first recorded step" in text and "--step 0" in text, text
+
+
 def test_last_records_that_one_run_lacks_are_a_difference(new_debugger: Any, tmp_path: Path) -> None:
     first, second = (trained(new_debugger, tmp_path / str(number), "nothing", number) for number in (0, 1))
     drop_records(second, 2, keep=20)
