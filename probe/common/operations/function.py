@@ -87,7 +87,7 @@ class Trait(Enum):
     UNORDERED_GRADIENT = auto()
     """The same of one of its gradients."""
     UNORDERED_ON_CPU = auto()
-    """What `UNORDERED` and `UNORDERED_GRADIENT` say of the function holds for the threads of a CPU, too."""
+    """The threads of a CPU add or write results (`UNORDERED`) or gradients (`UNORDERED_GRADIENT`) in any order, too."""
     FREE_ORDER = auto()
     """The results are right in any order."""
     FREE_SIGNS = auto()
