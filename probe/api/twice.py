@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from probe.api.commands.question import FINE, FOUND, TROUBLE, print_lines
+from probe.api.following.environment import ROOT
 from probe.collect.training_loop import AUTO
 from probe.common import clock, log
 from probe.common.align.calls import WARNING
@@ -30,6 +31,11 @@ _OPTIONS = {
     "task": "--task", "summary_mode": "--summary-mode", "step_after": "--step-after",
 }  # fmt: skip
 """The options with a value that both runs get."""
+_START = (
+    f"import sys; sys.path[: not getattr(sys.flags, 'safe_path', False)] = [{ROOT!r}]; "
+    "from probe.api.cli import main; sys.exit(main())"
+)
+"""The ``msprobe`` command. With ``-m msprobe``, a ``probe.py`` of the working folder would be imported."""
 _FLAGS = {"follow_children": "--follow-children", "quiet": "--quiet", "strict": "--strict"}
 _MOST_FILES = 50_000
 """Files of the working folder that are looked at, which takes about a second."""
@@ -98,8 +104,8 @@ def _check(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
 
 
 def _command(args: argparse.Namespace, given: Mapping[str, Any]) -> Iterator[str]:
-    """``python -m msprobe run`` with the options of this call."""
-    yield from (sys.executable, *subprocess._args_from_interpreter_flags(), "-m", "msprobe", "run")  # type: ignore[attr-defined]
+    """``msprobe run`` in another Python, with the options of this call."""
+    yield from (sys.executable, *subprocess._args_from_interpreter_flags(), "-c", _START, "run")  # type: ignore[attr-defined]
     for name, flag in _OPTIONS.items():
         value = getattr(args, name)
         if value not in (None, AUTO):
@@ -144,7 +150,8 @@ def _places(program: Sequence[str], output: str) -> Iterator[str]:
     yield here
     for word in program[1:]:
         path = os.path.abspath(word.partition("=")[2] or word)
-        if os.path.commonpath((here, path)) != here and path != os.path.sep and not path.startswith(output):
+        is_outside = os.path.commonpath((here, path)) != here and os.path.commonpath((output, path)) != output
+        if is_outside and path != os.path.sep:
             yield path
 
 

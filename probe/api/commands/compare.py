@@ -85,10 +85,11 @@ class Compare(Question):
         from probe.compare.options import Options
         from probe.monitor.gradients import probed_ranks
 
-        if args.resumed or args.resumed_at is not None:
-            return _resumed(args, invocation)
+        is_resumed = args.resumed or args.resumed_at is not None
         if args.ranks is not None:
-            return _of_ranks(args, invocation)
+            return _of_ranks(args, invocation, is_resumed)
+        if is_resumed:
+            return _resumed(args, invocation)
         set_pair(args)
         if probed_ranks(args.target_path) and probed_ranks(args.golden_path):
             return _gradients(args)
@@ -207,12 +208,14 @@ def _first_of_ranks(analyses: list[Analysis]) -> Iterator[str]:
         yield from (f"  {path}" for path in analysis.files)
 
 
-def _of_ranks(args: argparse.Namespace, invocation: Invocation) -> Answer:
+def _of_ranks(args: argparse.Namespace, invocation: Invocation, is_resumed: bool) -> Answer:
     """Compare the ranks of one run with each other."""
     from probe.compare.ranks.answer import compare_ranks, lines
 
     if args.dumps or args.target_path or args.golden_path or args.last:
         raise UsageError("--ranks compares the ranks of one run; give no other run")
+    if is_resumed:
+        raise UsageError("--ranks and --resumed are two questions; give one of them")
     found = compare_ranks(args.ranks)
     if args.fail_on != NEVER and not found.is_judged:
         invocation.problem(f"cannot be told: the ranks of {args.ranks} have nothing recorded in common")

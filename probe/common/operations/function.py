@@ -88,6 +88,8 @@ class Trait(Enum):
     order; ``torch.use_deterministic_algorithms`` forbids it, and its documentation has the list."""
     UNORDERED_GRADIENT = auto()
     """The same of one of its gradients."""
+    UNORDERED_ON_CPU = auto()
+    """The threads of a CPU add or write results (`UNORDERED`) or gradients (`UNORDERED_GRADIENT`) in any order, too."""
     FREE_ORDER = auto()
     """The results are right in any order."""
     FREE_SIGNS = auto()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,8 @@ from probe.compare.ranks.replicas import ReducedGradient, StepReplicas, replicas
 
 _SHOWN = 5
 """Findings that are printed, and names in one of them."""
-
+_SAME_FACTOR = 5e-3
+"""The relative difference of factors that are the same: half a unit of the third digit, to which they are rounded."""
 
 Step = Union[int, None]
 """The number of a step; ``None`` where no folder says so."""
@@ -97,11 +99,12 @@ def compare_ranks(run: str) -> RankAnswer:
 
 
 def _world(located: Sequence[DumpLocation], ranks: Sequence[int]) -> list[int]:
-    """All ranks of the run: those that were recorded, and those that the environment of one of them counts."""
+    """The ranks of the run: those that were recorded, and at least one more if the environment counts more."""
     environment = environment_of_file(read(located[0].path).path) or {}
     layout = environment.get("layout")
     size = layout.get("world_size") if isinstance(layout, Mapping) else None
-    return sorted({*ranks, *(range(size) if type(size) is int else ())})
+    # A call without a group is not checked if one rank is missing; no file decides how long the list is.
+    return sorted({*ranks, *range(min(size, len(ranks) + 1) if type(size) is int else 0)})
 
 
 def _by_step(location: DumpLocation) -> tuple[int, int]:
@@ -245,9 +248,14 @@ class _History:
             return ""
         if len(first.ranks) < len(every):
             return f"all ranks took {in_words(first, -1, every)}"
-        if first.factor in (float(len(every)), 1 / len(every) ** 2):
+        count = len(every)
+        # A program that has as many micro-batches as ranks divides the mean by their number, too.
+        is_divided_twice = first.factor == 1 / count**2 and gradient.micro_batches != count
+        if first.factor == count or is_divided_twice:
             return f"all ranks took {in_words(first, -1, every)}"
-        if expected is not None and expected.ranks == every and rounded(first) != expected:
+        if expected is None or expected.ranks != every:
+            return ""
+        if _is_mean_of_sum(first.factor, expected.factor, count):
             return (
                 f"all ranks took {in_words(first, -1, every)}, and of most parameters {in_words(expected, -1, every)}"
             )
@@ -257,9 +265,7 @@ class _History:
         first = next((found for found in gradient.what.values() if found is not None), None)
         if first is None:
             return "the same on all ranks"
-        return in_words(
-            rounded(first) if first.factor not in (1.0, 1 / len(first.ranks)) else first, -1, gradient.ranks
-        )
+        return in_words(rounded(first), -1, gradient.ranks)
 
     def _repeated(
         self, step: Step, replicas: StepReplicas, reductions: Reductions, by_rank: dict[int, RankFacts]
@@ -302,6 +308,14 @@ class _History:
 
     def _find(self, step: Step, ranks: tuple[int, ...], subject: str, text: str, **more: Any) -> None:
         self._answer.findings.append(RankFinding(step, ranks, subject, text, **more))
+
+
+def _is_mean_of_sum(factor: float, usual: float, count: int) -> bool:
+    """True if one of two gradients is a sum over ranks and the other a mean, by the factors of both.
+
+    Another ratio is no fault: parts of a model are clipped by norms of their own.
+    """
+    return any(math.isclose(factor, usual * each, rel_tol=_SAME_FACTOR) for each in (count, 1 / count))
 
 
 def _count(number: int, noun: str) -> str:

@@ -65,7 +65,7 @@ def explanations(result: Sums, parts: Mapping[int, Sums], own: int, unit: float)
     Args:
         result: the sketch of what came out.
         parts: the sketches of what each rank gave.
-        own: the rank that has the result.
+        own: the rank that has the result; it may have given nothing.
         unit: the unit roundoff of the coarsest dtype.
     """
     for candidates in _candidates(tuple(parts), own):
@@ -83,12 +83,13 @@ def scaled_sum(result: Sums, parts: Mapping[int, Sums], ranks: tuple[int, ...], 
     if not square:
         return None
     factor = float(result @ whole) / square
-    near = (each for each in _usual_factors(len(ranks)) if abs(factor - each) <= _SAFETY * (unit + _SKETCH) * each)
+    near = (each for each in usual_factors(len(ranks)) if abs(factor - each) <= _SAFETY * (unit + _SKETCH) * each)
     found = Combination(ranks, next(near, factor))
     return found if factor and fits(result, parts, found, unit) else None
 
 
-def _usual_factors(count: int) -> tuple[float, ...]:
+def usual_factors(count: int) -> tuple[float, ...]:
+    """The factors of a sum over ranks that have names: those of a sum, a mean, two sums and two means."""
     return 1.0, 1 / count, float(count), 1 / count**2
 
 
@@ -107,7 +108,8 @@ def origin(result: Sums, parts: Mapping[int, Sums], own: int, unit: float) -> Co
 
 def _candidates(ranks: tuple[int, ...], own: int) -> Iterator[list[Combination]]:
     count = len(ranks)
-    yield [Combination(ranks, 1.0), Combination(ranks, 1 / count), Combination((own,), 1.0)]
+    whole = [Combination(ranks, 1.0), Combination(ranks, 1 / count)]
+    yield [*whole, Combination((own,), 1.0)] if own in ranks else whole
     yield [Combination(ranks, float(count)), Combination(ranks, 1 / count**2)]
     yield [Combination((rank,), 1.0) for rank in ranks if rank != own]
     if count > _MOST_RANKS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,6 +43,8 @@ class RankFacts:
     """The parameters at the beginning of the step, by their names."""
     local: Mapping[str, Part]
     """The gradients that the backwards of this rank accumulated."""
+    micro_batches: Mapping[str, int]
+    """The number of backwards that a gradient in `local` is accumulated from."""
     taken: Mapping[str, Part]
     """The gradients that an optimizer took."""
     stacks: Mapping[str, list[str]] = field(default_factory=dict)
@@ -69,11 +72,15 @@ def facts_of(dump: Dump, rank: int) -> RankFacts:
     """
     calls: list[CollectiveCall] = []
     local: dict[str, Part] = {}
+    micro_batches: Counter[str] = Counter()
     for index, record in enumerate(dump):
         if is_communication(record.name):
             calls.append(collective_call(rank, index, record))
         elif is_gradients(record.name):
-            _add_gradients(local, record.name, dump.items(record))
+            found = _gradients(record.name, dump.items(record))
+            # The last one is the gradient with all that was accumulated.
+            local.update(found)
+            micro_batches.update(found.keys())
     taken = {
         each.name: Part(each.gradient.sums.astype("f8"), 0.0, each.elements)
         for update in dump.updates
@@ -82,19 +89,20 @@ def facts_of(dump: Dump, rank: int) -> RankFacts:
         if each.gradient is not None and not each.gradient.excluded and not each.note
     }
     stacks = {call.record: (dump.stacks or {}).get(call.record, []) for call in calls}
-    return RankFacts(rank, calls, _parameters(dump), local, taken, stacks)
+    return RankFacts(rank, calls, _parameters(dump), local, micro_batches, taken, stacks)
 
 
-def _add_gradients(local: dict[str, Part], record: str, items: list[Item]) -> None:
+def _gradients(record: str, items: list[Item]) -> dict[str, Part]:
+    """The gradients of a record by the names of their parameters."""
     parsed = parse(record)
     if parsed is None:
-        return
+        return {}
     path = parsed.base.rpartition(".")[0].partition(".")[2]
-    for item in items:
-        part = part_of(item)
-        if part is not None:
-            # The last one is the gradient with all that was accumulated.
-            local[f"{path}{'.' * bool(path)}{item.name[len(record) + 1 :]}"] = part
+    return {
+        f"{path}{'.' * bool(path)}{item.name[len(record) + 1 :]}": part
+        for item in items
+        if (part := part_of(item)) is not None
+    }
 
 
 def _parameters(dump: Dump) -> dict[str, Part]:

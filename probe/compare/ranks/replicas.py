@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from probe.compare.ranks.combination import Combination, Sums, distance, explanations, fits, origin
+from probe.compare.ranks.combination import Combination, Sums, distance, explanations, fits, origin, usual_factors
 from probe.compare.ranks.rank_facts import Part, RankFacts
 
 _FEWEST = 4
@@ -33,6 +33,8 @@ class ReducedGradient:
     """True if all ranks took the same gradient, up to rounding."""
     distance: float
     """The largest relative distance of what two ranks took."""
+    micro_batches: int
+    """The number of backwards that it was accumulated from on each rank."""
 
 
 @dataclass
@@ -134,6 +136,7 @@ def _gradient(name: str, ranks: Sequence[RankFacts]) -> ReducedGradient | None:
         {rank: find(sums, local, rank, unit) if is_asked else None for rank, sums in taken.items()},
         all(fits(sums, {0: first}, Combination((0,), 1.0), unit) for sums in taken.values()),
         max(distance(one, other) for one in taken.values() for other in taken.values()),
+        max(each.micro_batches.get(name, 0) for each in ranks),
     )
 
 
@@ -152,4 +155,6 @@ def usual(gradients: Sequence[ReducedGradient]) -> Combination | None:
 
 def rounded(what: Combination) -> Combination:
     """The combination with a factor of three digits, so that those of two gradients can be the same."""
+    if what.factor in usual_factors(len(what.ranks)):
+        return what
     return what._replace(factor=float(f"{what.factor:.2e}"))

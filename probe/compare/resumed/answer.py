@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Optional
 
 from probe.common.align.calls import ERROR, PASS, WARNING
-from probe.common.dump.naming import is_forward
-from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.records import INPUT
 from probe.common.dump.reading.runs import find_dumps
-from probe.common.dump.sketch_file import DATA
-from probe.compare.comparison import ComparedDumps, compare_pair
-from probe.compare.resumed.state import LOST, UNTOLD, First, State, key_of_tensor, states
+from probe.compare.comparison import compare_pair
+from probe.compare.resumed.state import LOST, UNTOLD, First, State, states
 from probe.compare.resumed.steps import MatchedSteps, matched_steps
 from probe.compare.runner import pair_tasks
 from probe.compare.summary import in_words
@@ -88,8 +84,8 @@ def compare_resumed(resumed: str, uninterrupted: str, at: int | None = None) -> 
         compared = compare_pair(task)
         found = own_calls(compared)
         if step == steps.first[0]:
-            of_process = _dumps_of(uninterrupted, os.path.basename(os.path.normpath(task.pair.golden)))
-            first = _first(compared, found, steps, of_process)
+            dumps = _dumps_of(uninterrupted, os.path.basename(os.path.normpath(task.pair.golden)))
+            first = First(compared, found, steps.first[1], steps.earliest, dumps)
             merged = _merged(answer.states, states(first), task.pair.label)
             is_enough = answer.is_enough and compared.result.coverage.is_enough
             answer = replace(answer, states=merged, is_enough=is_enough)
@@ -115,29 +111,9 @@ def _merged(states: list[State], further: list[State], label: str) -> list[State
     return [lost.get(each.name, each) if each.status != LOST else each for each in states]
 
 
-def _first(
-    compared: ComparedDumps, found: Sequence[OtherBits], steps: MatchedSteps, dumps: Mapping[int, Dump]
-) -> First:
-    is_first_recorded = steps.earliest == steps.first[1]
-    earliest = dumps.get(steps.earliest)
-    batches = {step: batch for step, dump in dumps.items() if (batch := _batch(dump))}
-    return First(compared, found, steps.first[1], is_first_recorded, batches, earliest.updates if earliest else [])
-
-
-def _dumps_of(run: str, name: str) -> dict[int, Dump]:
-    """The dumps of one process of a run, by their steps."""
-    return {each.step: read(each.path) for each in find_dumps(run).dumps if each.step is not None and each.name == name}
-
-
-def _batch(dump: Dump) -> list[tuple[Any, ...]]:
-    """The data that the first forward call takes that takes any."""
-    for record in dump:
-        if is_forward(record.name):
-            given = [item for item in dump.items(record) if item.is_tensor and item.state == INPUT]
-            found = [key_of_tensor(item) for item in given if (item.made_by or "").startswith(DATA)]
-            if found:
-                return found
-    return []
+def _dumps_of(run: str, name: str) -> dict[int, str]:
+    """The paths of the dumps of one process of a run, by their steps."""
+    return {each.step: each.path for each in find_dumps(run).dumps if each.step is not None and each.name == name}
 
 
 def _how(steps: MatchedSteps) -> str:
@@ -161,7 +137,8 @@ def lines(answer: ResumedAnswer) -> Iterator[tuple[str, str]]:
     elif not answer.is_enough:
         yield "cannot be told: not enough in common", WARNING
     else:
-        yield f"resumed in the same state: {len(answer.steps)} steps with the same values in both runs", PASS
+        count = f"{len(answer.steps)} step{'s' * (len(answer.steps) != 1)}"
+        yield f"resumed in the same state: {count} with the same values in both runs", PASS
     yield f"  step {answer.first[0]} of the resumed run is step {answer.first[1]} of the other: {answer.how}", ""
     for each in answer.states:
         yield f"  {each.name}: {each.status}: {each.text}", ERROR if each.status == LOST else ""

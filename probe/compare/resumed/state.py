@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from probe.common.align.calls import Row
+from probe.common.dump.naming import is_forward
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import is_nan
+from probe.common.dump.reading.records import INPUT, Item
+from probe.common.dump.sketch_file import DATA, VIEW
 from probe.common.dump.update_file import Update, UpdatedParameter
 from probe.common.environment.environment_file import environment_of_file
 from probe.common.numerics.formats import FORMATS, nearest, plain_name
-from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has
 from probe.compare.comparison import ComparedDumps
 from probe.compare.twice.first_bits import How, OtherBits, has_other_bits
 from probe.compare.verdict.two_runs import Origin, TwoRuns
@@ -23,6 +25,11 @@ _SHORT = ("bfloat16", "float16")
 _ANYWHERE = ("numpy", "python")
 """Generators that every process has, whether the program uses them or not."""
 _SHOWN = 4
+_SKETCH = 2.0**-22
+"""The relative error of the difference of two sketches: two roundings to float32 of each."""
+_SAME_UPDATE = 1e-3
+"""The relative distance of updates that are the same, of weights that a short dtype has rounded: a guess. Moments that
+begin anew make it some tenths at least."""
 _FEWEST = 8
 """Numbers that a short dtype has to hold before it is named: one number in 2^13 of float32 is one of float16."""
 
@@ -46,12 +53,10 @@ class First:
     other_bits: Sequence[OtherBits]
     step: int
     """The step of the uninterrupted run."""
-    is_first_recorded: bool
-    """True if both runs recorded nothing before these steps: the recorded generators are those of these steps."""
-    batches: Mapping[int, Sequence[tuple[Any, ...]]]
-    """The data that each step of the uninterrupted run takes first, as `key_of_tensor` has it."""
-    start_settings: Sequence[Update]
-    """The updates of the first recorded step of the uninterrupted run."""
+    earliest: int
+    """The first recorded step of the uninterrupted run, of which the states of its generators are."""
+    dumps: Mapping[int, str]
+    """The paths of the dumps of all steps of the uninterrupted run."""
 
 
 def states(first: First) -> list[State]:
@@ -65,7 +70,7 @@ def states(first: First) -> list[State]:
         *_optimizer(runs),
         *_schedule(runs, first),
         *_generators(first),
-        *_data(runs, first),
+        *_data(first),
     ]
 
 
@@ -179,9 +184,9 @@ def _is_same_update(mine: UpdatedParameter, theirs: UpdatedParameter) -> bool:
     if mine.update is None or theirs.update is None:
         return True
     apart = float(np.linalg.norm(mine.update.sums.astype("f8") - theirs.update.sums))
-    rounding = 2.0**-22 * max(mine.parameter_norm, theirs.parameter_norm)
+    rounding = _SKETCH * max(mine.parameter_norm, theirs.parameter_norm)
     largest = max(float(np.linalg.norm(each.sums.astype("f8"))) for each in (mine.update, theirs.update))
-    return apart <= rounding + 1e-3 * largest
+    return apart <= rounding + _SAME_UPDATE * largest
 
 
 def _schedule(runs: TwoRuns, first: First) -> Iterator[State]:
@@ -201,7 +206,8 @@ def _schedule(runs: TwoRuns, first: First) -> Iterator[State]:
             "schedule", KEPT, f"all settings of the groups agree{f', lr = {rate:.6g}' if _is_number(rate) else ''}"
         )
         return
-    starts = {str(group.get("lr")) for update in first.start_settings for group in update.groups}
+    start = read(first.dumps[first.earliest]).updates if first.earliest in first.dumps else []
+    starts = {str(group.get("lr")) for update in start for group in update.groups}
     shown = ", ".join(f"{key} = {_short(one)} and not {_short(other)}" for key, one, other in list(differing)[:_SHOWN])
     rates = {one for key, one, _ in differing if key == "lr"}
     anew = (
@@ -237,7 +243,7 @@ def _generators(first: First) -> Iterator[State]:
     same = [each for each in names if mine[each] == theirs[each]]
     lost = [each for each in names if each not in same]
     draws = [each for each in first.other_bits if each.how is How.DRAW]
-    if first.is_first_recorded and names:
+    if first.step == first.earliest and names:
         ours = [each for each in lost if each not in _ANYWHERE]
         # Without a seed these begin in another state in each process, and most programs draw nothing from them.
         beside = [each for each in lost if each in _ANYWHERE]
@@ -247,31 +253,32 @@ def _generators(first: First) -> Iterator[State]:
         else:
             more = f"; {_names(beside)} in another one, which matters if the program draws from it" if beside else ""
             yield State(name, KEPT, f"{_names(same)} in the same state{more}")
-    elif "torch" in same and _draws(first.compared.seen.runs):
-        yield State(name, LOST, "torch is in the state of the first recorded step of the other run: it begins anew")
     elif draws:
-        yield State(name, LOST, f"{draws[0].record} draws other numbers from the same arguments")
+        of_framework = [each for each in names if each not in _ANYWHERE]
+        # A generator from which nothing is drawn, such as that of the CPU beside a GPU, is in the same state all along.
+        is_anew = bool(of_framework) and all(each in same for each in of_framework)
+        anew = (
+            f"; {_names(of_framework)} is in the state of the first recorded step of the other run: it begins anew"
+            if is_anew
+            else ""
+        )
+        yield State(name, LOST, f"{draws[0].record} draws other numbers from the same arguments{anew}")
     else:
         text = "the other run has the states of its first recorded step alone; record it from step"
         yield State(name, UNTOLD, f"{text} {first.step} on: --step {first.step}-{first.step + 1}")
 
 
-def _draws(runs: TwoRuns | None) -> bool:
-    """True if a call of a step draws random numbers, so that a generator cannot be in the same state at two steps."""
-    return runs is not None and any(has(call.function, Trait.DRAWS, Trait.DROPS) for call in runs.calls)
-
-
-def _data(runs: TwoRuns, first: First) -> Iterator[State]:
-    mine, theirs = (batch_of(runs, side) for side in (0, 1))
+def _data(first: First) -> Iterator[State]:
+    result = first.compared.result
+    mine, theirs = (_first_batch(read(path)) for path in (result.target, result.golden))
     if not mine or not theirs:
         yield State("data", UNTOLD, "no tensor is recorded that comes from the program's data")
         return
     if mine == theirs:
         yield State("data", KEPT, "the first batch is the same")
         return
-    same = [step for step, batch in first.batches.items() if list(batch) == mine]
-    if same:
-        step = same[0]
+    step = next((step for step, path in first.dumps.items() if _first_batch(read(path)) == mine), None)
+    if step is not None:
         anew = (
             ": the order begins anew"
             if step == 0
@@ -288,22 +295,18 @@ def _data(runs: TwoRuns, first: First) -> Iterator[State]:
     )
 
 
-def batch_of(runs: TwoRuns, side: int) -> list[tuple[Any, ...]]:
-    """The data of the first forward call that takes any, each tensor as `key_of_tensor` has it."""
-    for call in runs.calls:
-        if not call.is_forward:
-            continue
-        found = []
-        for row in call.inputs:
-            item = row.golden if side else row.target
-            if item is not None and item.is_tensor and runs.graphs[side].source(item).origin is Origin.DATA:
-                found.append(key_of_tensor(item))
-        if found:
-            return found
+def _first_batch(dump: Dump) -> list[tuple[Any, ...]]:
+    """The data of the first forward call that takes any, each tensor as `_key_of_tensor` has it."""
+    for record in dump:
+        if is_forward(record.name):
+            given = [item for item in dump.items(record) if item.is_tensor and item.state == INPUT]
+            found = [_key_of_tensor(item) for item in given if (item.made_by or "").removeprefix(VIEW).startswith(DATA)]
+            if found:
+                return found
     return []
 
 
-def key_of_tensor(item: Any) -> tuple[Any, ...]:
+def _key_of_tensor(item: Item) -> tuple[Any, ...]:
     """A key that tells a tensor from others: its shape, its checksum or its statistics, and its sketch."""
     sketch = item.sketch
     numbers = tuple("nan" if is_nan(each) else each for each in (item.max, item.min, item.mean, item.norm))

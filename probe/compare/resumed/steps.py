@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PARAMETER = "parameter:"
+_SHOWN = 4
 _CLOSE = 0.1
 """The relative distance of all parameters up to which two steps can be the same one: two models with other weights are
 about 1.4 apart, a checkpoint in bfloat16 is 2e-3 away from its model."""
@@ -105,6 +106,12 @@ def _found(first: Sequence[DumpLocation], theirs: Mapping[int, Sequence[DumpLoca
             f"step of {run} that the resumed run begins with."
         )
     nearest = ordered[0]
+    alike = [step for step in ordered if distances[step] == distances[nearest]]
+    if len(alike) > 1:
+        raise MsprobeException(
+            f"the steps cannot be matched: steps {', '.join(map(str, alike[:_SHOWN]))} of {run} begin with the same "
+            "parameters, as where the learning rate is 0; give --resumed-at the step that the resumed run begins with."
+        )
     is_clear = len(ordered) > 1 and distances[nearest] <= _BETTER * distances[ordered[1]]
     if distances[nearest] > _CLOSE or (distances[nearest] > 0 and not is_clear):
         raise MsprobeException(

@@ -12,13 +12,14 @@ from probe.common.align.dump_pairs import locate
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import read
 from probe.common.environment.environment_file import environment_of_file
+from probe.common.errors import MsprobeException
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.parallel.tasks import Where
 from probe.compare.result import Mode
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.compare.summary import in_words
 from probe.compare.twice.first_bits import How, OtherBits, RepeatedPair, compare_bits
-from probe.compare.twice.reasons import Environments, reason
+from probe.compare.twice.reasons import Environments, StepBefore, reason
 
 _SHOWN = 5
 """Further calls that are named."""
@@ -31,7 +32,7 @@ class Repetition:
     pairs: list[RepeatedPair]
     """One for each process and step, step by step."""
     missing: list[str]
-    """The steps and ranks that one run has alone, in words."""
+    """The steps, ranks and last records that one run has alone, in words."""
 
     @property
     def first(self) -> tuple[RepeatedPair, OtherBits] | None:
@@ -53,12 +54,16 @@ def repetition(first: str, second: str, where: Where | None = None) -> Repetitio
     """Compare the folders of two runs of one program bit for bit.
 
     Raises:
-        MsprobeException: they cannot be compared.
+        MsprobeException: they cannot be compared, or recorded no tensor.
     """
     tasks = pair_tasks(locate(first, second), None, None)
     with closing(readable(tasks, run_pairs(where, compare_bits, tasks, None), first, second, log.error)) as compared:
         pairs = list(compared)
-    return Repetition(pairs, [text for task in tasks for text in task.pair.missing])
+    missing = [text for task in tasks for text in task.pair.missing]
+    missing += [f"{in_words(pair.step, pair.label)}: {text}" for pair in pairs for text in pair.ended]
+    if not missing and not any(pair.tensors for pair in pairs):
+        raise MsprobeException(f"{first} and {second}: no tensor was recorded, so that nothing can be compared.")
+    return Repetition(pairs, missing)
 
 
 # --- text
@@ -77,7 +82,8 @@ def lines(found: Repetition) -> Iterator[tuple[str, str]]:
         but = f" but {differing} with memory to which nothing was written" if differing else ""
         yield f"deterministic: {_compared(found)}; all have the same bits{but}", PASS
     for text in found.missing:
-        yield f"  missing: {text.replace('target', 'first run').replace('golden run', 'second run')}", ERROR
+        named = text.replace("the target", "the first run").replace("the golden run", "the second run")
+        yield f"  missing: {named}", ERROR
 
 
 def _compared(found: Repetition) -> str:
@@ -111,20 +117,26 @@ def _first_lines(found: Repetition, pair: RepeatedPair, first: OtherBits) -> Ite
     for each in pair.found[1 : 1 + _SHOWN]:
         what = reason(each, _environments(pair)).cause
         yield f"  also:   {call_words(each)}: {what}", ""
-    before = [each for each in found.pairs if each.step != pair.step]
-    clean = [each.step for each in before if not each.differing]
-    if clean:
-        yield f"  equal:  {', '.join(dict.fromkeys(map(str, clean)))}", ""
+    other = {each.step for each in found.pairs if each.differing}
+    equal = [each.step for each in found.pairs if each.step not in other]
+    if equal:
+        yield f"  equal:  {', '.join(dict.fromkeys(equal))}", ""
 
 
 def _labelled(found: Repetition, pair: RepeatedPair, first: OtherBits) -> Iterator[tuple[str, str]]:
-    is_first_step = pair.step == found.pairs[0].step
     elsewhere = _elsewhere(found, pair, first) if first.how is How.DATA and first.checksum else []
-    why = reason(first, _environments(pair), is_first_step, elsewhere)
+    why = reason(first, _environments(pair), _before(found, pair), elsewhere)
     yield "cause:", why.cause
     yield "effect:", _effect(first)
     yield "line:", first.line
     yield "next:", why.next
+
+
+def _before(found: Repetition, pair: RepeatedPair) -> StepBefore:
+    if pair.step != found.pairs[0].step:
+        return StepBefore.RECORDED
+    # A dump without the folder of a step is taken for the first one.
+    return StepBefore.NONE if pair.step in ("step0", "") else StepBefore.NOT_RECORDED
 
 
 def _effect(first: OtherBits) -> str:

@@ -6,6 +6,7 @@ same bits in both runs and whose result has others, the call is the cause, and r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -32,8 +33,8 @@ from probe.compare.verdict.two_runs import Origin, Source, TwoRuns
 _MOST = 6
 """Calls that are kept of a pair of dumps: the first, and five that differ by themselves as well."""
 _DRAWING = (Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE, Trait.MAY_DROP_INSIDE)
-_ADDRESS = " at 0x"
-"""A part of the text of an object that has no value; another process has another address there."""
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""The address in the text of an object, which is another one in each process."""
 
 
 class How(Enum):
@@ -121,6 +122,8 @@ class RepeatedPair:
     """The number of tensors that have other bits."""
     found: list[OtherBits] = field(default_factory=list)
     """The first call that has other bits by itself, and the next ones."""
+    ended: list[str] = field(default_factory=list)
+    """The runs that lack the last records of the other one, in words."""
 
 
 def compare_bits(task: PairTask, watch: object = None) -> RepeatedPair:
@@ -145,6 +148,7 @@ def compare_bits(task: PairTask, watch: object = None) -> RepeatedPair:
         len(tensors),
         sum(has_other_bits(row) for row in tensors),
         own_calls(compared),
+        [str(end) for end in compared.result.truncations if end.more],
     )
 
 
@@ -159,8 +163,8 @@ def has_other_bits(row: Row) -> bool:
         if target.md5 is not None and golden.md5 is not None:
             return target.md5 != golden.md5
         return target.shape != golden.shape or target.dtype != golden.dtype or not is_equal(row)
-    texts = str(target.value), str(golden.value)
-    return texts[0] != texts[1] and not all(_ADDRESS in text for text in texts)
+    mine, theirs = (_ADDRESS.sub("", str(item.value)) for item in (target, golden))
+    return mine != theirs
 
 
 def _is_tensor(item: Item | None) -> bool:

@@ -7,6 +7,7 @@ named here the dumps prove that it has other bits from the same arguments, and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 from probe.common.environment.differences import NOT_SET, seed_in_words
@@ -74,15 +75,27 @@ class Environments(NamedTuple):
         return None if found is None else str(found)
 
 
+class StepBefore(Enum):
+    """The step before the one in which a call has other bits."""
+
+    RECORDED = "recorded"
+    NONE = "none"
+    """The step is the first one of the program."""
+    NOT_RECORDED = "not recorded"
+
+
 def reason(
-    found: OtherBits, environments: Environments, is_first_step: bool = False, elsewhere: Sequence[str] = ()
+    found: OtherBits,
+    environments: Environments,
+    before: StepBefore = StepBefore.RECORDED,
+    elsewhere: Sequence[str] = (),
 ) -> Reason:
     """The reason of a call with other bits.
 
     Args:
         found: the call.
         environments: the environments of both runs.
-        is_first_step: true if nothing was recorded before the step.
+        before: the step before.
         elsewhere: the steps in which the second run has the tensor that it should have here.
     """
     if found.how is How.RESULT:
@@ -94,7 +107,7 @@ def reason(
         where = "the program computes it outside of tensors, such as from time, a random number, an address or a hash"
         return Reason(f"{values}; {where}", _seed_others(environments))
     if found.how in (How.PARAMETER, How.BUFFER):
-        return _of_state(found, environments, is_first_step)
+        return _of_state(found, environments, before)
     if found.how is How.GRADIENT:
         return Reason(f"the gradient of {found.source} differs, which no recorded call explains")
     if found.how is How.DATA:
@@ -123,7 +136,9 @@ def _of_result(found: OtherBits, environments: Environments) -> Reason:
     if found.communicates:
         return Reason(
             "the ranks' values are added in another order, or another rank gave other bits",
-            "NCCL_ALGO=Ring and NCCL_PROTO=Simple fix the order for one number of ranks",
+            "NCCL_ALGO=Ring and NCCL_PROTO=Simple fix the order for one number of ranks"
+            if environments.has_device
+            else "",
         )
     called = function(found.function if not found.is_module else found.function.lower())
     trait = Trait.UNORDERED if found.is_forward else Trait.UNORDERED_GRADIENT
@@ -157,7 +172,8 @@ def _of_result(found: OtherBits, environments: Environments) -> Reason:
                 f"choice of algorithm: products such as {what} may take another one if streams share a workspace",
                 "CUBLAS_WORKSPACE_CONFIG=:4096:8 and torch.use_deterministic_algorithms(True)",
             )
-    if not environments.has_device and environments.threads > 1 and called.has(trait):
+    has_threads = not environments.has_device and environments.threads > 1
+    if has_threads and called.has(trait) and called.has(Trait.UNORDERED_ON_CPU):
         return Reason(
             f"atomics: {environments.threads} threads of the CPU add or write in {what} in any order",
             "torch.use_deterministic_algorithms(True), or torch.set_num_threads(1)",
@@ -194,9 +210,14 @@ def _of_draws(environments: Environments) -> Reason:
     return Reason("random numbers: the dumps do not tell why the generators differ", "seed all generators")
 
 
-def _of_state(found: OtherBits, environments: Environments, is_first_step: bool) -> Reason:
+def _of_state(found: OtherBits, environments: Environments, before: StepBefore) -> Reason:
     what = f"{found.how.value} {found.source or found.item}"
-    if is_first_step:
+    if before is StepBefore.NOT_RECORDED:
+        return Reason(
+            f"{what} differs already at the beginning of the first recorded step",
+            "record from the first step of the program on: --step 0",
+        )
+    if before is StepBefore.NONE:
         seeds = environments.seeds()
         if seeds == (NOT_SET, NOT_SET):
             return Reason(

@@ -59,10 +59,16 @@ def test_a_checkpoint_that_the_first_run_left_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
-def test_a_program_that_fails_is_run_once(tmp_path: Path) -> None:
-    status, out, err = twice(tmp_path, "fails")
-    assert (status, out.count("trained")) == (2, 1)
-    assert "the first run ended with status 3, so that there is no second one" in err
+def test_a_program_that_fails_is_run_once_and_its_folder_hides_nothing_of_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "probe.py").write_text("raise ImportError('a module of the program')")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "--twice", "-o", "out", "train.py", "fails"]) == 2
+    said = capfd.readouterr()
+    assert said.out.count("trained") == 1
+    assert "the first run ended with status 3, so that there is no second one" in said.err
 
 
 @pytest.mark.parametrize(

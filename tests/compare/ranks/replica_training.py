@@ -16,7 +16,7 @@ from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
 
-REAL_ALL_REDUCE = dist.all_reduce
+REAL_ALL_REDUCE, REAL_BROADCAST = dist.all_reduce, dist.broadcast
 REAL_SCATTER, REAL_GATHER = dist.reduce_scatter_tensor, dist.all_gather_into_tensor
 DistributedDataParallel = nn.parallel.DistributedDataParallel
 
@@ -64,7 +64,10 @@ LIBRARY: dict[str, Callable[..., None]] = {
     "library with another group": group_of_two,
 }
 PARTS = ("library that scatters a mean", "library that gathers nothing")
-OF_DDP = ("ddp", "clipped", "micro-batches", "bfloat16", "no_sync", "ignored", "reduced twice", "divided twice")
+OF_DDP = (
+    "ddp", "clipped", "clipped in parts", "micro-batches", "accumulated", "one is a sum", "bfloat16", "no_sync",
+    "ignored", "reduced twice", "divided twice",
+)  # fmt: skip
 PAIR: Any = None
 
 
@@ -81,12 +84,17 @@ def reduce_gradients(name: str, net: nn.Module, world: int) -> None:
             gradient /= world
         elif name in ("sum", "reduced twice"):
             dist.all_reduce(gradient)
-        elif name == "divided twice":
+        elif name == "one is a sum" and key == "first.weight":
+            gradient *= world
+        elif name in ("divided twice", "accumulated"):
             gradient /= world
         elif name == "another group" and dist.get_rank() < 2:
             dist.all_reduce(gradient, group=PAIR)
     if name == "clipped":
         nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+    if name == "clipped in parts":
+        for part in net.children():
+            nn.utils.clip_grad_norm_(part.parameters(), 0.001)
 
 
 def train(name: str, folder: Path, rank: int, world: int) -> None:
@@ -104,23 +112,27 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(100 + rank)
     dist.all_reduce = LIBRARY.get(name, REAL_ALL_REDUCE)
+    dist.broadcast = no_reduction if name == "library without a broadcast" else REAL_BROADCAST
     dist.reduce_scatter_tensor = scattered_mean if name == "library that scatters a mean" else REAL_SCATTER
     dist.all_gather_into_tensor = own_only if name == "library that gathers nothing" else REAL_GATHER
     debugger = PrecisionDebugger(dump_path=str(folder / name), task="statistics", level="mix")
     for _ in range(2):
         debugger.start(model)
-        parts = 2 if name == "micro-batches" else 1
+        parts = {"micro-batches": 2, "accumulated": world}.get(name, 1)
         for part in range(parts):
             tokens = torch.randint(12, (6, 4), generator=generator)
+            loss_parts = 1 if name == "accumulated" else parts
             if name == "no_sync" or part + 1 < parts:
                 with model.no_sync():
-                    (model(tokens).square().mean() / parts).backward()
+                    (model(tokens).square().mean() / loss_parts).backward()
             else:
-                (model(tokens).square().mean() / parts).backward()
+                (model(tokens).square().mean() / loss_parts).backward()
         reduce_gradients(name, net, world)
         optimizer.step()
         gathered = [torch.zeros(5) for _ in range(world)]
-        dist.all_gather(gathered, model(tokens).detach().float().mean((0, 1)))
+        own = model(tokens).detach().float().mean((0, 1))
+        dist.all_gather(gathered, own)
+        dist.broadcast(own, 0)
         optimizer.zero_grad()
         if "scatter" in name or "gathers" in name:
             part, whole = torch.zeros(4, 16), torch.zeros(4 * world, 16)
@@ -129,11 +141,8 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
         debugger.stop()
         debugger.step()
     PrecisionDebugger.reset()
-    dist.all_reduce, dist.reduce_scatter_tensor, dist.all_gather_into_tensor = (
-        REAL_ALL_REDUCE,
-        REAL_SCATTER,
-        REAL_GATHER,
-    )
+    dist.all_reduce, dist.broadcast = REAL_ALL_REDUCE, REAL_BROADCAST
+    dist.reduce_scatter_tensor, dist.all_gather_into_tensor = REAL_SCATTER, REAL_GATHER
 
 
 def main() -> None:

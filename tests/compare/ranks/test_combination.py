@@ -9,6 +9,7 @@ from probe.common.numerics.formats import FORMATS
 from probe.common.numerics.rounding import rounded_to
 from probe.common.numerics.sketch import sketch
 from probe.compare.ranks.combination import Combination, Sums, explanations, fits, in_words, origin
+from probe.compare.ranks.reductions import fits_estimate
 
 ELEMENTS = 4000
 
@@ -65,3 +66,14 @@ def test_tensors_that_are_the_same_on_all_ranks_may_be_several_things() -> None:
     same = {rank: sums(np.arange(100.0)) for rank in range(2)}
     found = explanations(same[0], same, 0, 2.0**-24)
     assert found == [Combination((0, 1), 0.5), Combination((0,), 1.0)]
+
+
+def test_a_norm_fits_its_estimate_by_a_sketch_and_half_or_twice_of_it_rarely_does() -> None:
+    random = np.random.default_rng(0)
+    tensors = [random.standard_normal(ELEMENTS).astype("f4") for _ in range(2000)]
+    norms = [(float(np.linalg.norm(tensor)), float(np.linalg.norm(sums(tensor)))) for tensor in tensors]
+    # 30 % of the estimate would leave out one in 250.
+    assert all(fits_estimate(norm, estimate) for norm, estimate in norms)
+    assert any(abs(norm - estimate) > 0.3 * estimate for norm, estimate in norms)
+    for factor in (0.5, 2.0):
+        assert sum(fits_estimate(factor * norm, estimate) for norm, estimate in norms) < 0.1 * len(norms)

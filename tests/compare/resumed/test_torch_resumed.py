@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from probe.api import cli
+from probe.common.errors import MsprobeException
 from probe.compare.resumed.answer import ResumedAnswer, compare_resumed, lines
 from probe.compare.resumed.state import KEPT, LOST, UNTOLD
 
@@ -21,7 +23,7 @@ AT = 4
 class Training:
     """A classifier with dropout, AdamW, a schedule and a shuffled loader, whose checkpoint has all of its state."""
 
-    def __init__(self, optimizer: str = "AdamW") -> None:
+    def __init__(self, optimizer: str = "AdamW", dropout: float = 0.2) -> None:
         torch.manual_seed(0)
         generator = torch.Generator().manual_seed(1)
         data = torch.utils.data.TensorDataset(
@@ -30,7 +32,7 @@ class Training:
         self.order = torch.Generator().manual_seed(2)
         self.loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, generator=self.order)
         self.model = nn.Sequential(
-            nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.Linear(16, 4)
+            nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 16), nn.Linear(16, 4)
         )
         rules = {"AdamW": {"lr": 1e-2}, "SGD": {"lr": 1e-1, "momentum": 0.9}}
         self.optimizer = getattr(torch.optim, optimizer)(self.model.parameters(), **rules[optimizer])
@@ -89,15 +91,20 @@ def _cloned(value: Any) -> Any:
 
 
 def resumed(
-    new_debugger: Any, folder: Path, lost: str = "", optimizer: str = "AdamW", steps: tuple[str, ...] = (f"{AT}-6",)
+    new_debugger: Any,
+    folder: Path,
+    lost: str = "",
+    optimizer: str = "AdamW",
+    steps: tuple[str, ...] = (f"{AT}-6",),
+    dropout: float = 0.2,
 ) -> ResumedAnswer:
     """Both runs, dumped and compared; of the uninterrupted one `steps` are recorded."""
-    whole = Training(optimizer)
+    whole = Training(optimizer, dropout)
     whole.run(_Nothing(), AT)
     state = whole.state()
-    whole = Training(optimizer)
+    whole = Training(optimizer, dropout)
     whole.run(new_debugger(level="mix", dump_path=str(folder / "whole"), step=list(steps)), 7)
-    again = Training(optimizer)
+    again = Training(optimizer, dropout)
     again.restore(state, lost)
     again.run(new_debugger(level="mix", dump_path=str(folder / "again")), 2)
     return compare_resumed(str(folder / "again"), str(folder / "whole"))
@@ -157,8 +164,22 @@ def test_moments_without_a_count_of_steps_are_told_by_their_updates(new_debugger
     assert "the same gradient makes another update" in answer.lost[0].text
 
 
-def test_a_state_that_was_not_recorded_is_not_told(new_debugger: Any, tmp_path: Path) -> None:
-    answer = resumed(new_debugger, tmp_path, steps=("2-6",))
+def test_a_generator_that_begins_anew_draws_the_numbers_of_another_step(new_debugger: Any, tmp_path: Path) -> None:
+    answer = resumed(new_debugger, tmp_path, "generator", steps=("0-6",))
+    assert [each.name for each in answer.lost] == ["generators"], text_of(answer)
+    assert "draws other numbers from the same arguments" in answer.lost[0].text
+
+
+def test_steps_with_the_same_parameters_cannot_be_told_apart(new_debugger: Any, tmp_path: Path) -> None:
+    resumed(new_debugger, tmp_path)
+    shutil.copytree(tmp_path / "whole" / f"step{AT}", tmp_path / "whole" / "step9")
+    with pytest.raises(MsprobeException, match=rf"steps {AT}, 9 of .* begin with the same parameters"):
+        compare_resumed(str(tmp_path / "again"), str(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("dropout", [0.2, 0.0], ids=["draws", "nothing is drawn"])
+def test_a_state_that_was_not_recorded_is_not_told(new_debugger: Any, tmp_path: Path, dropout: float) -> None:
+    answer = resumed(new_debugger, tmp_path, steps=("2-6",), dropout=dropout)
     assert not answer.differs and answer.first == (0, AT)
     assert [(each.name, each.status) for each in answer.states if each.status != KEPT] == [("generators", UNTOLD)]
     assert all(each.status != LOST for each in answer.states)

@@ -42,8 +42,19 @@ def test_switches_decide_what_can_be_the_reason() -> None:
 def test_without_a_device_no_atomics_are_blamed() -> None:
     found = OtherBits(How.RESULT, "Functional.embedding.0.backward", "", "embedding", False, False, "output 0")
     assert "its kernel, or code inside of the call" in reason(found, Environments({}, {})).cause
+
+
+@pytest.mark.parametrize(
+    ("function", "is_forward", "is_blamed"),
+    [("index_put_", True, True), ("__getitem__", False, True), ("embedding", False, False), ("cumsum", True, False)],
+)
+def test_on_a_cpu_threads_are_blamed_for_what_they_add_without_an_order(
+    function: str, is_forward: bool, is_blamed: bool
+) -> None:
+    found = OtherBits(How.RESULT, f"Tensor.{function}.0.forward", "", function, False, is_forward, "output 0")
     threads = {"switches": {"threads": 4}}
-    assert "4 threads of the CPU add or write in embedding" in reason(found, Environments(threads, threads)).cause
+    assert ("atomics: 4 threads of the CPU" in reason(found, Environments(threads, threads)).cause) == is_blamed
+    assert "its kernel" in reason(found, Environments({}, {})).cause
 
 
 def test_a_sum_over_ranks_is_one_in_another_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from probe.common.errors import MsprobeException
 from probe.compare.twice.answer import Repetition, lines, repetition
 from probe.compare.twice.first_bits import How
 
@@ -115,6 +117,42 @@ def test_a_step_that_one_run_lacks_is_a_difference(new_debugger: Any, tmp_path: 
     text = "\n".join(line for line, _ in lines(found))
     assert found.differs and text.startswith("not the same two times: one run lacks what the other has"), text
     assert text.endswith("missing: step 2 is in the first run only"), text
+
+
+def test_parameters_that_differ_before_the_first_recorded_step_have_no_cause_in_it(
+    new_debugger: Any, tmp_path: Path
+) -> None:
+    runs = [trained(new_debugger, tmp_path / str(number), "between steps", number) for number in (0, 1)]
+    for run in runs:
+        shutil.rmtree(run / "step0")
+    text = "\n".join(line for line, _ in lines(repetition(*map(str, runs))))
+    assert "2.bias differs already at the beginning of the first recorded step" in text and "--step 0" in text, text
+
+
+def test_last_records_that_one_run_lacks_are_a_difference(new_debugger: Any, tmp_path: Path) -> None:
+    first, second = (trained(new_debugger, tmp_path / str(number), "nothing", number) for number in (0, 1))
+    drop_records(second, 2, keep=20)
+    found = repetition(str(first), str(second))
+    text = "\n".join(line for line, _ in lines(found))
+    assert found.differs and text.startswith("not the same two times: one run lacks what the other has"), text
+    assert "missing: step 2" in text and "the second run ends at" in text and "the first run has" in text, text
+
+
+def test_runs_that_recorded_no_tensor_are_not_called_deterministic(new_debugger: Any, tmp_path: Path) -> None:
+    runs = [trained(new_debugger, tmp_path / str(number), "nothing", number) for number in (0, 1)]
+    for run in runs:
+        for step in range(3):
+            drop_records(run, step, keep=0)
+    with pytest.raises(MsprobeException, match="no tensor was recorded, so that nothing can be compared"):
+        repetition(*map(str, runs))
+
+
+def drop_records(run: Path, step: int, keep: int) -> None:
+    """Leave only the first records of a step."""
+    (file,) = (run / f"step{step}").glob("*/dump.json")
+    content = json.loads(file.read_text())
+    content["data"] = dict(list(content["data"].items())[:keep])
+    file.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
