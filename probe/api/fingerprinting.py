@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter, trends_of
 from probe.common.dump.frameworks import FRAMEWORKS
-from probe.common.errors import MsprobeException
+from probe.common.errors import MissingDependency, MsprobeException
 
 if TYPE_CHECKING:
     from probe.backends.protocol.trends import StoredWeight
@@ -95,7 +95,10 @@ def _adapters() -> Iterator[FrameworkAdapter]:
     for name, framework in FRAMEWORKS.items():
         if framework.module in sys.modules and (served := loader.detect(name)) not in seen:
             seen.add(served)
-            yield loader.load(served)
+            try:
+                yield loader.load(served)
+            except MissingDependency:
+                continue  # a module of this name is not the framework
 
 
 def _stored(weights: Any, adapters: list[FrameworkAdapter]) -> Iterator[tuple[str, StoredWeight | None]]:
