@@ -20,12 +20,12 @@ def choices_of(indices: NDArray[Any], source: Source | None, values: NDArray[Any
         values: The values of `source` as an array of real numbers.
     """
     takes_several = source is None or source.takes_several
-    rows = indices.reshape(-1, 1)
+    k = 1
     if takes_several and indices.ndim:
-        along = -1 if source is None or source.dim is None else source.dim
-        rows = np.moveaxis(indices, along, -1).reshape(-1, indices.shape[along])
-    made, k = rows.shape
-    kept = number_kept(k, made)
+        indices = np.moveaxis(indices, -1 if source is None or source.dim is None else source.dim, -1)
+        k = indices.shape[-1]
+    made = indices.size // k if k else 0
+    rows, kept = indices.reshape(made, k), number_kept(k, made)
     margins = None
     if source is not None and values is not None and values.ndim and kept and k:
         whole = source.dim is None and not takes_several
@@ -44,10 +44,10 @@ def _margins(values: NDArray[Any], indices: NDArray[Any], largest: bool) -> NDAr
         return None
     if indices.min() < 0 or indices.max() >= width:
         return None
-    # A copy, in which those that are taken are left out.
-    rest = values.astype(np.float32)
-    taken = np.take_along_axis(rest, indices, 1)
-    np.put_along_axis(rest, indices, -np.inf if largest else np.inf, 1)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
+        # A copy, in which those that are taken are left out.
+        rest = values.astype(np.float32)
+        taken = np.take_along_axis(rest, indices, 1)
+        np.put_along_axis(rest, indices, -np.inf if largest else np.inf, 1)
         found: NDArray[Any] = taken.min(1) - rest.max(1) if largest else rest.min(1) - taken.max(1)
     return found
