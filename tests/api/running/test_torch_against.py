@@ -165,6 +165,32 @@ def test_weights_that_differ_are_named_as_the_cause(tmp_path: Path, capsys: pyte
     assert "weight" in said[said.index("first divergence") :], said
 
 
+def test_a_file_holds_what_its_record_describes_also_where_a_parameter_is_written_to(tmp_path: Path) -> None:
+    def step(folder: Path, rate: float, **more: Any) -> None:
+        net = layers()
+        debugger = PrecisionDebugger(dump_path=str(folder), level="mix", **more)
+        debugger.start(net, rank_id=0)
+        net(torch.ones(4, 8)).sum().backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                assert parameter.grad is not None
+                parameter.mul_(1 - rate)
+                torch.mul(parameter.grad, parameter)
+        debugger.stop()
+        debugger.step()
+        PrecisionDebugger.reset()
+
+    step(tmp_path / "a", 0.1)
+    step(tmp_path / "b", 0.2, against=str(tmp_path / "a"))
+    dump = probe.read(tmp_path / "b" / "step0" / "rank0")
+    assert isinstance(dump, probe.Dump)
+    saved = {item.name: item for record in dump for item in record.items() if item.data_name}
+    assert "Torch.mul.0.forward.input.1" in saved and "Tensor.mul_.0.forward.input.0" not in saved
+    for item in saved.values():
+        tensor = torch.load(Path(dump.path).parent / "dump_tensor_data" / item.data_name, weights_only=True)
+        assert tensor.norm().item() == pytest.approx(item.norm, rel=1e-6), item.name
+
+
 def test_bench_path_counts_parameters_as_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A layer whose weights differ is not at fault, and what it feeds has other inputs."""
     checksums = tmp_path / "a.json"

@@ -21,8 +21,10 @@ from probe.collect.sinks.journal.tensor_writer import TensorWriter
 from probe.collect.sinks.sink import Host
 from probe.common import clock, log
 from probe.common.dump import naming
+from probe.common.dump.sketch_file import SKETCH
+from probe.common.dump.sketch_writer import each_entry
 from probe.common.errors import failure_text
-from probe.common.interfaces import JudgeStep, LiveDivergence
+from probe.common.interfaces import Entry, JudgeStep, LiveDivergence, StatisticsMode
 
 if TYPE_CHECKING:
     from probe.collect.sinks.journal.dump_folder import DumpFolder
@@ -300,15 +302,16 @@ class LiveComparison:
             return
         name, fields = frame[0], frame[-1]
         save = self._writer.saving()
+        recorded: dict[str, Entry] = {}
+        each_entry(name, fields, recorded.__setitem__)
 
-        def entry_of(value: Any) -> dict[str, Any]:
-            return {"is_unchanged": held.marks.get(id(value)) == self._mark(value)}
-
-        def save_unchanged(value: Any, entry: dict[str, Any], path: str) -> None:
-            if entry.pop("is_unchanged", False):
+        def save_unchanged(value: Any, entry: Entry, path: str) -> None:
+            mark = held.marks.get(id(value))
+            item = path.replace(f"{name}.kwargs.", f"{name}.input.", 1)
+            if self._is_recorded(value, recorded.get(item)) if mark is None else mark == self._mark(value):
                 save(value, entry, path)
 
-        values = ValueDescriber(self._host.adapter.tensors, entry_of, self._fail, None)
+        values = ValueDescriber(self._host.adapter.tensors, lambda value: {}, self._fail, None)
         first = "input" if naming.is_backward(name) else "input_args"
         found = [_named(fields.get(first), values.sequence(held.args, f"{name}.input", save_unchanged))]
         if held.kwargs:
@@ -319,6 +322,16 @@ class LiveComparison:
         if any(found):
             self._written.append(name)
             self._write_again((*frame[:5], 0, fields))
+
+    def _is_recorded(self, value: Any, recorded: Entry | None) -> bool:
+        """True if a tensor without a mark, such as a parameter or one in a list, has the numbers of its record."""
+        if recorded is None:
+            return False
+        config, tensors = self._host.config(), self._host.adapter.tensors
+        mode = StatisticsMode(config.summary_mode, config.precision == "high", sketch=SKETCH in recorded)
+        described = tensors.describe_tensor(value, mode)
+        tensors.resolve()
+        return all(repr(recorded.get(key)) == repr(each) for key, each in described.items())
 
 
 def _added_by(apart: Apart) -> float:
