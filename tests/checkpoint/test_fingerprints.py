@@ -316,6 +316,8 @@ def test_plain_parts_of_ranks_are_put_together(tmp_path: Path, weights: Weights)
         probe.fingerprint(local, parts={UP: ((30, 0), (32, 64))})
     with pytest.raises(MsprobeException, match="rows of 64 elements"):
         probe.fingerprint({"w": down[:, :100]}, parts={"w": ((0, 0), (64, 256))})
+    with pytest.raises(MsprobeException, match="parts has v, which no weight is called"):
+        probe.fingerprint({"w": down}, parts={"v": ((0, 0), (128, 256))})
 
 
 def test_a_file_is_replaced_and_a_folder_made(tmp_path: Path, weights: Weights) -> None:

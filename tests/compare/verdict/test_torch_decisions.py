@@ -150,7 +150,7 @@ def test_choices_that_are_drawn_are_not_said_to_be_unexplained(compared: Compare
         model.insert(0, Sampler())
 
     found, said = compared(change=sampling, kernel=other_seed, golden={"change": sampling})
-    assert [each["is_explained"] for each in found["decisions"] if each["differing"]][0] is None
+    assert next(each["is_explained"] for each in found["decisions"] if each["differing"]) is None
     assert "not explained" not in said
 
 
