@@ -312,6 +312,9 @@ def test_plain_parts_of_ranks_are_put_together(tmp_path: Path, weights: Weights)
         probe.fingerprint(local, rank=rank, parts=parts).save(tmp_path / "ranks" / f"{rank}.fingerprint")
     one = probe.fingerprint(whole).save(tmp_path / "whole.fingerprint")
     assert probe.ckpt_compare(tmp_path / "ranks", one).answer == "identical"
+    probe.fingerprint({"down": down[:4]}, parts={"down": ((0, 0), (8, 256))}).save(tmp_path / "ranks/2.fingerprint")
+    with pytest.raises(MsprobeException, match=r"shape \[64, 256\] on a rank.*shape \[8, 256\] on another"):
+        probe.ckpt_compare(tmp_path / "ranks", one)
     with pytest.raises(MsprobeException, match="first element"):
         probe.fingerprint(local, parts={UP: ((30, 0), (32, 64))})
     with pytest.raises(MsprobeException, match="rows of 64 elements"):

@@ -309,4 +309,3 @@ def _tensors(index: _Index, arrays: dict[str, NDArray[Any]]) -> list[Fingerprint
         if each.of >= 0:
             found[each.of].parts.append(found[-1])
     return found
-
