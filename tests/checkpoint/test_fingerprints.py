@@ -212,6 +212,8 @@ HOSTILE = {
     "a name twice": (with_index(lambda index: index["tensors"].append(index["tensors"][0])), "fingerprint.json"),
     "a part of itself": _first(of=0),
     "an array beyond the file": (lambda data: _npy("(1099511627776, 64)"), "sketch.npy"),
+    "a header that does not end": (lambda data: _npy("(3, 64"), "sketch.npy"),
+    "a header of no numbers": (lambda data: _npy("(3 64)"), "sketch.npy"),
     "an array cut off": (lambda data: data[:-8], "sketch.npy"),
     "a pickle": (lambda data: data.replace(b"<f4", b"|O "), "sketch.npy"),
 }  # fmt: skip
