@@ -139,7 +139,7 @@ def test_all_ranks_end_after_the_step_in_which_one_diverges(tmp_path: Path, monk
 
 def trained(folder: Path, net: nn.Module, **more: Any) -> None:
     torch.manual_seed(1)
-    debugger = PrecisionDebugger(dump_path=str(folder), level="mix", **more)
+    debugger = PrecisionDebugger(**{"dump_path": str(folder), "level": "mix", **more})
     debugger.start(net, rank_id=0)
     net(torch.randn(4, 8)).sum().backward()
     debugger.stop()
@@ -189,6 +189,14 @@ def test_a_file_holds_what_its_record_describes_also_where_a_parameter_is_writte
     for item in saved.values():
         tensor = torch.load(Path(dump.path).parent / "dump_tensor_data" / item.data_name, weights_only=True)
         assert tensor.norm().item() == pytest.approx(item.norm, rel=1e-6), item.name
+
+
+def test_a_gradient_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path / "a", layers(), level="L0")
+    net = layers()
+    net[2].bias.requires_grad_(False)
+    trained(tmp_path / "b", net, level="L0", against=str(tmp_path / "a"))
+    assert "2.bias has no gradient in the target" in capsys.readouterr().err
 
 
 def test_bench_path_counts_parameters_as_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

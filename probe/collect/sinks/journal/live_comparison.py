@@ -261,7 +261,9 @@ class LiveComparison:
         if self.is_over or location is None or folder is None:
             return
         step = _Step(_words(folder.relative), folder.path, location.path, self._before)
-        so_far, is_apart, written = self._so_far, self._is_apart, self._written
+        so_far, written = self._so_far, self._written
+        # A gradient that is missing differs from nothing.
+        is_apart = self._is_apart or self._golden.has_other_items(folder.path)
         self._steps += 1
         self._before = folder.path, location.path
         self._forget_step()
