@@ -199,6 +199,18 @@ def test_a_gradient_that_is_missing_is_named(tmp_path: Path, capsys: pytest.Capt
     assert "2.bias has no gradient in the target" in capsys.readouterr().err
 
 
+def test_a_step_of_which_nobody_can_tell_is_not_said_to_have_no_divergence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, name in enumerate(("a", "b")):
+        net = layers().insert(1, nn.Dropout())
+        net.register_forward_pre_hook(lambda *given, seed=seed: torch.manual_seed(seed) and None)
+        trained(tmp_path / name, net, **({"against": str(tmp_path / "a")} if seed else {}))
+    said = capsys.readouterr().err
+    assert "cannot be told: step 0, rank 0: Functional.dropout.0.forward: output.0 holds other random numbers" in said
+    assert "no divergence in 0 steps; of 1 more it cannot be told" in said
+
+
 def test_bench_path_counts_parameters_as_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A layer whose weights differ is not at fault, and what it feeds has other inputs."""
     checksums = tmp_path / "a.json"

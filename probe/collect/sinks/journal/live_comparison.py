@@ -45,7 +45,7 @@ _FREE_S = 0.5
 """Seconds of judging that are allowed in any case: those of a step of 3,000 records."""
 
 
-_FIRST, _CAUSE = "first divergence: ", "  cause:"
+_FIRST, _UNTOLD, _CAUSE = "first divergence: ", "cannot be told: ", "  cause:"
 """The beginnings of lines of ``compare``."""
 
 
@@ -95,6 +95,8 @@ class LiveComparison:
         self.is_over = False
         """True if a step has diverged, or the comparison has failed."""
         self._steps = 0
+        self._untold = 0
+        """The steps of which nobody can tell."""
         self._unjudged: list[_Step] = []
         """The steps for which there was no time."""
         self._before: tuple[str, str] | None = None
@@ -148,8 +150,10 @@ class LiveComparison:
                 if not self.is_over:
                     self._judge_step(step)
             if self._steps and not self.is_over:
-                steps = "1 step" if self._steps == 1 else f"{self._steps} steps"
-                log.info(f"against {self._golden.path}: no divergence in {steps}.")
+                told = self._steps - self._untold
+                steps = "1 step" if told == 1 else f"{told} steps"
+                untold = f"; of {self._untold} more it cannot be told" if self._untold else ""
+                log.info(f"against {self._golden.path}: no divergence in {steps}{untold}.")
         except Exception as error:
             self._fail(error)
 
@@ -157,7 +161,7 @@ class LiveComparison:
         """The process was forked, or the step is taken back; with `all_steps` those before are gone as well."""
         self._forget_step()
         if all_steps:
-            self._steps, self._unjudged, self._before = 0, [], None
+            self._steps, self._untold, self._unjudged, self._before = 0, 0, [], None
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True
@@ -282,6 +286,11 @@ class LiveComparison:
             if so_far is not None:
                 log.warning(f"{step.name}: what came behind {so_far.record} explains it: no divergence in this step.")
             return
+        if not found.record:
+            if not self._untold:
+                _log(found, step.name)
+            self._untold += 1
+            return
         if so_far is None or found.record != so_far.record:
             _log(found, step.name)
         else:
@@ -361,7 +370,8 @@ def _named(fields: Any, files: Any) -> bool:
 def _log(found: LiveDivergence, step: str) -> None:
     """Say what ``compare`` says, with the step as it has it where there are several."""
     for line in found.lines:
-        log.warning(f"{_FIRST}{step}: {line[len(_FIRST) :]}" if line.startswith(_FIRST) else line)
+        start = next((each for each in (_FIRST, _UNTOLD) if line.startswith(each)), "")
+        log.warning(f"{start}{step}: {line[len(start) :]}" if start else line)
 
 
 def _words(relative: str) -> str:
