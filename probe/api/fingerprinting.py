@@ -75,7 +75,7 @@ def fingerprint(
             its first element there, and the shape of the whole.
 
     Raises:
-        MsprobeException: a value is no tensor, or a part does not fit.
+        MsprobeException: a value is no tensor, or a part does not fit, or belongs to no weight.
 
     Example:
         >>> probe.fingerprint(model, step=7).save("weights/step7.fingerprint")  # doctest: +SKIP
@@ -115,7 +115,9 @@ def _stored(weights: Any, adapters: list[FrameworkAdapter]) -> Iterator[tuple[st
 def _placed(
     stored: Iterator[tuple[str, StoredWeight | None]], parts: Mapping[str, tuple[Sequence[int], Sequence[int]]]
 ) -> Iterator[tuple[str, StoredWeight | None]]:
+    unknown = set(parts)
     for name, weight in stored:
+        unknown.discard(name)
         if weight is None or name not in parts:
             yield name, weight
             continue
@@ -129,6 +131,8 @@ def _placed(
                 "its first element, and the shape of the whole."
             )
         yield name, weight if weight.shape == whole else weight._replace(starts=starts, whole=whole)
+    if unknown:
+        raise MsprobeException(f"parts has {min(unknown)}, which no weight is called; give the names of weights.")
 
 
 def _of_numpy(value: Any) -> StoredWeight | None:

@@ -126,8 +126,9 @@ class _Packing:
             path = os.path.join(folder, file)
             if not os.path.isfile(path):
                 path = os.path.join(location.folder, file)
-            if os.path.isfile(path):
-                yield "/".join(filter(None, (name, file))), self._stacks(path) if file == STACK_FILE else path
+            content = self._stacks(path) if file == STACK_FILE and os.path.isfile(path) else path
+            if content is not None and os.path.isfile(path):
+                yield "/".join(filter(None, (name, file))), content
 
     def _made_from_journal(self, journal: str, name: str) -> str:
         """A temporary folder with the files that the journal of a process that died gives."""
@@ -140,15 +141,20 @@ class _Packing:
         self.endings.append(f"{journal} is of a process that died, or goes on: its files were made for the pack.")
         return folder
 
-    def _stacks(self, path: str) -> Content:
-        """The call stacks without texts in lines of code that may be secrets; the file itself if it has none."""
+    def _stacks(self, path: str) -> Content | None:
+        """The call stacks without texts in lines of code that may be secrets; the file itself if it has none.
+
+        ``None`` if the file is damaged, so that nobody knows what is in it.
+        """
         with files.open_for_reading(path) as stream:
             text = stream.read()
-        with contextlib.suppress(ValueError, RecursionError):  # cut short: who reads it says so
-            withheld, stacks = self.withheld, _without_secrets(json.loads(text), self)
-            if self.withheld > withheld:
-                return json.dumps(stacks, indent=1).encode()
-        return path
+        withheld = self.withheld
+        try:
+            stacks = _without_secrets(json.loads(text), self)
+        except (ValueError, RecursionError):
+            self.endings.append(f"{path} is damaged and left out.")
+            return None
+        return json.dumps(stacks, indent=1).encode() if self.withheld > withheld else path
 
     def clean_frame(self, text: str) -> str:
         """A line of a call stack in the same way."""

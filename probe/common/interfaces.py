@@ -157,7 +157,7 @@ class LiveDivergence(NamedTuple):
     """The first divergence of a step from that of a golden run."""
 
     record: str
-    """The call that diverges."""
+    """The call that diverges; empty if that cannot be told."""
     lines: tuple[str, ...]
     """The answer of ``msprobe compare`` on it."""
 
@@ -168,7 +168,7 @@ class JudgeStep(Protocol):
     def __call__(
         self, target: str, golden: str, before: tuple[str, str] | None, is_over: bool
     ) -> LiveDivergence | None:
-        """The first divergence; ``None`` if there is none, or nobody can tell.
+        """The first divergence; ``None`` if there is none, or nobody can tell of a step that goes on.
 
         Args:
             target, golden: The folder of the process in both runs, or the files in it.

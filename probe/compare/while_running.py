@@ -10,6 +10,7 @@ from probe.common.errors import MsprobeException
 from probe.common.interfaces import LiveDivergence
 from probe.compare.comparison import compared
 from probe.compare.options import Comparison, Options
+from probe.compare.result import NONE
 from probe.compare.summary import summarise
 from probe.compare.summary_text import headline
 
@@ -29,9 +30,12 @@ def judge(target: str, golden: str, before: tuple[str, str] | None, is_over: boo
         # Values are compared by their sketches: reading files would keep the training waiting.
         dump.task = "statistics"
     result = compared(Comparison(mine, theirs, Options(), before), values=False, release=True).result
-    if result.divergence is None:
+    summary = summarise(result)
+    if summary.answer == NONE or (result.divergence is None and not is_over):
         return None
-    lines = tuple(text for text, _ in headline([summarise(result)]))
+    lines = tuple(text for text, _ in headline([summary]))
+    if result.divergence is None:
+        return LiveDivergence("", lines)
     first = result.divergence.first
     return LiveDivergence(first.record or first.golden_record, lines)
 

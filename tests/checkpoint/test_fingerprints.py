@@ -212,6 +212,8 @@ HOSTILE = {
     "a name twice": (with_index(lambda index: index["tensors"].append(index["tensors"][0])), "fingerprint.json"),
     "a part of itself": _first(of=0),
     "an array beyond the file": (lambda data: _npy("(1099511627776, 64)"), "sketch.npy"),
+    "a header that does not end": (lambda data: _npy("(3, 64"), "sketch.npy"),
+    "a header of no numbers": (lambda data: _npy("(3 64)"), "sketch.npy"),
     "an array cut off": (lambda data: data[:-8], "sketch.npy"),
     "a pickle": (lambda data: data.replace(b"<f4", b"|O "), "sketch.npy"),
 }  # fmt: skip
@@ -312,10 +314,15 @@ def test_plain_parts_of_ranks_are_put_together(tmp_path: Path, weights: Weights)
         probe.fingerprint(local, rank=rank, parts=parts).save(tmp_path / "ranks" / f"{rank}.fingerprint")
     one = probe.fingerprint(whole).save(tmp_path / "whole.fingerprint")
     assert probe.ckpt_compare(tmp_path / "ranks", one).answer == "identical"
+    probe.fingerprint({"down": down[:4]}, parts={"down": ((0, 0), (8, 256))}).save(tmp_path / "ranks/2.fingerprint")
+    with pytest.raises(MsprobeException, match=r"shape \[64, 256\] on a rank.*shape \[8, 256\] on another"):
+        probe.ckpt_compare(tmp_path / "ranks", one)
     with pytest.raises(MsprobeException, match="first element"):
         probe.fingerprint(local, parts={UP: ((30, 0), (32, 64))})
     with pytest.raises(MsprobeException, match="rows of 64 elements"):
         probe.fingerprint({"w": down[:, :100]}, parts={"w": ((0, 0), (64, 256))})
+    with pytest.raises(MsprobeException, match="parts has v, which no weight is called"):
+        probe.fingerprint({"w": down}, parts={"v": ((0, 0), (128, 256))})
 
 
 def test_a_file_is_replaced_and_a_folder_made(tmp_path: Path, weights: Weights) -> None:

@@ -62,7 +62,7 @@ def test_buffers_views_tied_weights_and_dtypes() -> None:
 def test_a_module_on_the_meta_device_has_no_weights(tmp_path: Path) -> None:
     with torch.device("meta"):
         found = probe.fingerprint(torch.nn.Linear(4, 4))
-    assert not found.content.weights and "2 weights have no elements here" in found.content.notes[0]
+    assert not found.content.weights and "2 weights without elements here" in found.content.notes[0]
 
 
 def test_the_engine_of_a_training_is_fresh_or_stale(tmp_path: Path) -> None:

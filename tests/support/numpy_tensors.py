@@ -64,7 +64,7 @@ class NumpyTensors:
         return entry
 
     def note_choices(self, entry: Entry, indices: Any, source: Any) -> None:
-        entry[CHOICES] = choices_of(indices, source, None if source is None else source.values).packed()
+        entry[CHOICES] = choices_of(indices, source, lambda values: values).packed()
 
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         if key == "device" or isinstance(value, np.dtype):

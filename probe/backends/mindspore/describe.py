@@ -80,11 +80,7 @@ class MindSporeTensors:
 
     def note_choices(self, entry: Entry, indices: Tensor, source: Source | None) -> None:
         """See `Tensors.note_choices`; on a device the call is waited for."""
-        values = None if source is None else unobserved(to_array, source.values)
-        if values is not None and values.dtype.kind not in "iuf":
-            # Bit patterns of types that numpy lacks; they have no margins.
-            values = values.astype(np.float32) if values.dtype.kind == "V" else None
-        entry[CHOICES] = choices_of(unobserved(to_array, indices), source, values).packed()
+        entry[CHOICES] = choices_of(unobserved(to_array, indices), source, _real_numbers).packed()
 
     def describe_tensor(self, tensor: Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
@@ -126,6 +122,14 @@ def tensor_file(value: Any, copied: bool) -> TensorFile | None:
     Arrays that hold neither numbers nor texts have none. On the CPU a tensor's array shares its memory.
     """
     return cast("TensorFile | None", unobserved(_tensor_file, value, copied))
+
+
+def _real_numbers(tensor: Tensor) -> Any:
+    """The elements as an array of real numbers; ``None`` of complex ones and booleans."""
+    values = unobserved(to_array, tensor)
+    # Types that numpy lacks are those of ml_dtypes.
+    values = values.astype(np.float32) if values.dtype.kind == "V" else values
+    return values if values.dtype.kind in "iuf" else None
 
 
 def _tensor_file(value: Any, copied: bool) -> TensorFile | None:

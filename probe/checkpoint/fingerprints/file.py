@@ -16,6 +16,7 @@ import contextlib
 import io
 import math
 import os
+import tokenize
 import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal, Optional
@@ -275,7 +276,10 @@ def _array(data: bytes, kind: str) -> NDArray[Any]:
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array of another version of .npy")
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    try:
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ValueError(f"the header of an array: {error}") from None
     if is_fortran or dtype != np.dtype(kind) or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
         raise ValueError("an array has another type or size than its header says")
     return np.frombuffer(data, kind, offset=stream.tell()).reshape(shape)
@@ -309,4 +313,3 @@ def _tensors(index: _Index, arrays: dict[str, NDArray[Any]]) -> list[Fingerprint
         if each.of >= 0:
             found[each.of].parts.append(found[-1])
     return found
-

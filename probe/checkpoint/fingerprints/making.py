@@ -12,7 +12,7 @@ from probe.checkpoint.comparison import replicas_that_differ
 from probe.checkpoint.fingerprints import file
 from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of, part_of
 from probe.checkpoint.readers.opening import open_checkpoint
-from probe.checkpoint.report import Checkpoint, CheckpointOptions
+from probe.checkpoint.report import Checkpoint, CheckpointOptions, counted
 from probe.checkpoint.scheme import in_scheme
 from probe.checkpoint.stored import InMemory, Tensor, close_all, joined
 from probe.common.errors import MsprobeException
@@ -145,7 +145,7 @@ def of_weights(
         if entry is not None:
             found.weights[name] = Fingerprinted(entry)
     if absent:
-        found.notes.append(f"{len(absent)} weights have no elements here, the first {absent[0]}")
+        found.notes.append(f"{counted(len(absent), 'weight')} without elements here, the first {absent[0]}")
     return found
 
 

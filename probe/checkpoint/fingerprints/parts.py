@@ -33,7 +33,7 @@ from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, ROUNDING, UNKNOW
 from probe.checkpoint.sampling import positions_of_sample
 from probe.checkpoint.stored import Array, Tensor, Transposed, joined
 from probe.common.numerics import digests
-from probe.common.numerics.digests import NOT_KNOWN, PRIME, ROW, VALUE, Digested
+from probe.common.numerics.digests import NOT_KNOWN, ROW, VALUE, Digested
 from probe.common.numerics.formats import format_of
 
 _UNTOLD = "a fingerprint does not tell; compare with the checkpoint itself"
@@ -269,21 +269,22 @@ def _by_cuts(whole: Fingerprinted, part: _Part) -> Measured:
     mine, its = _prefixes(whole.entry), _prefixes(entry_of(part.counterpart))
     width, at, unknown = math.prod(whole.row_shape), 0, False
     for first, last in _runs(part.rows):
-        ends = mine.get(first), mine.get(last), its.get(at), its.get(at + last - first)
-        if any(each is None for each in ends):
+        left = _between(mine, first, last, width)
+        right = _between(its, at, at + last - first, width)
+        if left is None or right is None:
             unknown = True
-        else:
-            if _between(*ends[:2], first * width) != _between(*ends[2:], at * width):
-                return Measured(DIFFERENT, "", *[None] * 7)
+        elif left != right:
+            return Measured(DIFFERENT, "", *[None] * 7)
         at += last - first
     if unknown:
         return Measured(UNKNOWN, _UNTOLD, *[None] * 7)
     return _equal_values(whole.dtype, part.counterpart.dtype)
 
 
-def _between(before: int | None, after: int | None, element: int) -> int:
-    assert before is not None and after is not None
-    return (after - before) * pow(digests.BASE, -(element // ROW), PRIME) % PRIME
+def _between(prefixes: Mapping[int, int], first: int, last: int, width: int) -> int | None:
+    """The digest of rows of `width` elements; ``None`` if one of those before them is not held."""
+    before, after = prefixes.get(first), prefixes.get(last)
+    return None if before is None or after is None else digests.part_between(before, after, first * width // ROW)
 
 
 def _prefixes(entry: Entry) -> Mapping[int, int]:

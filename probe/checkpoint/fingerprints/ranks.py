@@ -10,6 +10,7 @@ from probe.checkpoint.fingerprints import file
 from probe.checkpoint.fingerprints.entry import Fingerprinted, entry_of, together
 from probe.checkpoint.fingerprints.file import ENDING, Part
 from probe.checkpoint.report import Checkpoint, Replica
+from probe.checkpoint.stored import Shape, Tensor
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.numerics.digests import BITS
 
@@ -76,7 +77,7 @@ def whole(path: str, contents: Sequence[Checkpoint]) -> Checkpoint:
     """The fingerprints of ranks as that of the model: parts added up, copies compared.
 
     Raises:
-        DumpFormatError: a part is missing.
+        DumpFormatError: a part is missing, or is one of another parameter.
     """
     first = contents[0]
     found = Checkpoint(
@@ -96,7 +97,7 @@ def whole(path: str, contents: Sequence[Checkpoint]) -> Checkpoint:
                 parts.setdefault(name, []).append((content.parts[name], tensor))
             elif name not in found.weights:
                 found.weights[name], ranks[name] = tensor, content.rank
-            elif entry_of(found.weights[name]).told.digests[BITS] != tensor.entry.told.digests[BITS]:
+            elif _form_and_bits(found.weights[name]) != _form_and_bits(tensor):
                 both = f"ranks {ranks[name]} and {content.rank}"
                 found.told_replicas.append(Replica(found.path, name, both, math.nan))
     for name, of_name in parts.items():
@@ -104,9 +105,19 @@ def whole(path: str, contents: Sequence[Checkpoint]) -> Checkpoint:
     return found
 
 
+def _form_and_bits(tensor: Tensor) -> tuple[str, Shape, int]:
+    return tensor.dtype, tensor.shape, entry_of(tensor).told.digests[BITS]
+
+
 def _put_together(found: Checkpoint, name: str, parts: Sequence[tuple[Part, Fingerprinted]]) -> Fingerprinted:
     places = {part.starts: (part, tensor) for part, tensor in parts}
+    form = parts[0][1].dtype, parts[0][1].shape
     for part, tensor in parts:
+        if (tensor.dtype, tensor.shape) != form:
+            raise DumpFormatError(
+                f"{found.path}: {name} is {form[0]} of shape {list(form[1])} on a rank, and {tensor.dtype} of shape "
+                f"{list(tensor.shape)} on another; give the files of one model."
+            )
         if tensor.entry.told.digests[BITS] != places[part.starts][1].entry.told.digests[BITS]:
             found.told_replicas.append(Replica(found.path, name, "ranks that have the same part", math.nan))
     entries = [(tensor.entry, math.prod(part.shape)) for part, tensor in places.values()]

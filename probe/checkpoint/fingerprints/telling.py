@@ -140,4 +140,3 @@ def equal_parts(left: Entry, right: Entry) -> Iterator[tuple[int, int, bool]]:
     known = [(0, 0, 0), *(each for each in cuts if NOT_KNOWN not in each[1:]), (rows, *whole)]
     for (first, a, b), (last, c, d) in zip(known, known[1:]):
         yield first, last, (c - a) % PRIME == (d - b) % PRIME
-

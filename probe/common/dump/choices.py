@@ -14,7 +14,6 @@ difference of the last value that was taken and the first that was not.
 
 from __future__ import annotations
 
-import io
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -29,6 +28,8 @@ MOST = 16_384
 """Indices that are kept of a call, 64 KiB. A guess: 2,048 tokens of eight experts each."""
 MOST_VALUES = 1 << 22
 """Values among which margins are looked for, at most: about 10 ms on a core, where the call itself takes as long."""
+_LONGEST = (1 << 31) - 1
+"""The largest number that a journal has."""
 _HEAD = struct.Struct("<4i")
 Numbers = tuple[int, int, int, bool]
 """The indices of a choice, the choices that are kept, those that were made, and if they have margins."""
@@ -96,6 +97,16 @@ def _header(dtype: str, count: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode()
 
 
+def _array(member: bytes, dtype: str, count: int) -> NDArray[Any]:
+    """The numbers of a member, whose header is that of so many."""
+    import numpy as np
+
+    header = _header(dtype, count)
+    if not member.startswith(header) or len(member) != len(header) + 4 * count:
+        raise ValueError(f"{len(member)} bytes of choices are not {count} numbers of type {dtype}")
+    return np.frombuffer(member, dtype, offset=len(header))
+
+
 class ChoicesTable:
     """The choices of a dump.
 
@@ -108,20 +119,18 @@ class ChoicesTable:
     """
 
     def __init__(self, numbers: dict[int, Numbers], members: tuple[bytes, bytes]) -> None:
-        import numpy as np
-
-        indices, margins = (np.load(io.BytesIO(each), allow_pickle=False) for each in members)
+        for row, (k, kept, made, _) in numbers.items():
+            if not 1 <= k <= _LONGEST or not 0 <= kept <= made:
+                raise ValueError(f"choices of row {row}: {kept} of {made}, {k} indices each")
+        indices = _array(members[0], "<i4", sum(k * kept for k, kept, _, _ in numbers.values()))
+        margins = _array(members[1], "<f4", sum(kept for _, kept, _, has_margins in numbers.values() if has_margins))
         self._of: dict[int, Choices] = {}
         first = first_margin = 0
         for row, (k, kept, made, has_margins) in numbers.items():
-            if k < 1 or not 0 <= kept <= made:
-                raise ValueError(f"choices of row {row}: {kept} of {made}, {k} indices each")
             mine = indices[first : first + k * kept].reshape(kept, k)
             its = margins[first_margin : first_margin + kept] if has_margins else None
             self._of[row] = Choices(mine, made, its)
             first, first_margin = first + k * kept, first_margin + kept * has_margins
-        if (indices.dtype, margins.dtype, indices.size, margins.size) != ("<i4", "<f4", first, first_margin):
-            raise ValueError(f"{indices.size} indices and {margins.size} margins of {first} and {first_margin}")
 
     def at(self, row: int) -> Choices | None:
         """The choices of a row; ``None`` where it has none."""

@@ -9,6 +9,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <float.h>
+
 #include "../../backends/shared/_sketch.h"
 
 #define PRIME 0x1FFFFFFFFFFFFFFFu
@@ -73,6 +75,10 @@ static inline uint32_t to_float16(uint32_t word) {
 }
 
 static inline uint32_t without_sign_of_zero(uint32_t word) { return word == 0x80000000u ? 0 : word; }
+
+/* True if a sum of squares in float32 has lost nothing by overflow, and next to nothing by underflow: of the smallest
+   sum, 64 squares that became zero are 2^-43. */
+#define HOLDS_SQUARES(SUM) ((SUM) >= 0x1p-100f && (SUM) <= FLT_MAX)
 
 /* A row of which an element needs care, or that is not whole. */
 static void take_slowly(State *state, const uint32_t *raw, const uint32_t *words, size_t count, int kind) {
@@ -182,6 +188,10 @@ static void take_slowly(State *state, const uint32_t *raw, const uint32_t *words
                 state->least = least[i] < state->least ? least[i] : state->least;                                      \
             }                                                                                                          \
             state->total += total;                                                                                     \
+            if (!HOLDS_SQUARES(all_products)) {                                                                        \
+                all_products = 0;                                                                                      \
+                for (int i = 0; i < ROW; i++) all_products += (double)numbers[i] * numbers[i];                         \
+            }                                                                                                          \
             state->squares += all_products;                                                                            \
             rows_of_float(&state->lanes, numbers, ROW);                                                                \
         }                                                                                                              \
@@ -263,6 +273,18 @@ INLINED __m256d in_double(__m256d sums, __m256 numbers) {
     return _mm256_add_pd(sums, _mm256_cvtps_pd(_mm256_extractf128_ps(numbers, 1)));
 }
 
+/* The squares of a row, whose sums in float32 are `found`. */
+INLINED __m256d squares_in_double(__m256d sums, __m256 found, const float *numbers) {
+    const __m256 holds = _mm256_and_ps(_mm256_cmp_ps(found, _mm256_set1_ps(0x1p-100f), _CMP_GE_OQ),
+                                       _mm256_cmp_ps(found, _mm256_set1_ps(FLT_MAX), _CMP_LE_OQ));
+    if (_mm256_movemask_ps(holds) == 0xff) return in_double(sums, found);
+    for (int i = 0; i < ROW; i += 4) {
+        const __m256d four = _mm256_cvtps_pd(_mm_load_ps(numbers + i));
+        sums = _mm256_add_pd(sums, _mm256_mul_pd(four, four));
+    }
+    return sums;
+}
+
 INLINED void settle_statistics(State *state, __m256 most, __m256 least, __m256d total, __m256d products) {
     float highest[8], lowest[8];
     double totals[4], squares[4];
@@ -312,7 +334,7 @@ INLINED void in_eights(State *state, const void *start, size_t rows, int kind) {
             continue;
         }
         most = found.most, least = found.least;
-        total = in_double(total, found.total), products = in_double(products, found.products);
+        total = in_double(total, found.total), products = squares_in_double(products, found.products, numbers);
         const uint64_t bits = all_of(found.bits), value = kind == FLOAT16 ? all_of(found.value) : bits << shift;
         take(state, BITS, bits);
         take(state, VALUE, value);

@@ -19,6 +19,7 @@ from probe.common.dump.sketch_file import SketchTable
 from probe.common.numerics.error_bounds import extent
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import Decision
+from probe.compare.verdict.effects import draws
 from probe.compare.verdict.facts import Call, Evidence, coarser, distance, is_compared, is_rounded
 from probe.compare.verdict.two_runs import TwoRuns
 
@@ -67,7 +68,9 @@ def decision(runs: TwoRuns, call: Call, row: Row) -> Decision | None:
         return replace(
             found, needed=turned.needed, apart=turned.apart, is_explained=turned.needed <= turned.allowed
         )  # fmt: skip
-    return replace(found, apart=0.0, is_explained=False) if number and _takes_the_same(call) else found
+    # A call that draws chooses otherwise with another seed.
+    is_certain = number and _takes_the_same(call) and not draws(runs, call)
+    return replace(found, apart=0.0, is_explained=False) if is_certain else found
 
 
 def _takes_the_same(call: Call) -> bool:

@@ -444,7 +444,7 @@ class Walk:
                 row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
             chosen = decision(self._runs, call, row) if self._runs.same_names else None
-            if chosen is not None and chosen.is_explained is False and not draws(self._runs, call):
+            if chosen is not None and chosen.is_explained is False:
                 row.explained = 0.0
                 needed, has = ALTOGETHER if chosen.needed is None else chosen.needed, chosen.apart or 0.0
                 return Finding(call, row, Kind.CHOICE, needed, has, has, chosen.differing)

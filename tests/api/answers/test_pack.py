@@ -64,6 +64,15 @@ def test_the_pack_has_the_files_of_the_run_without_values_and_the_same_bytes_eac
     assert os.stat(tmp_path / "a.zip").st_mode & 0o777 == 0o640
 
 
+def test_stacks_that_cannot_be_cleaned_of_secrets_are_left_out(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    damaged = run / "step0" / "rank0" / "stack.json"
+    damaged.write_text(damaged.read_text()[:-4])
+    found = pack(str(run), str(tmp_path / "a.zip"))
+    assert found.notes == [f"{damaged} is damaged and left out."]
+    assert "step0/rank0/stack.json" not in members(tmp_path / "a.zip")
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"), [("step1", ["step1/rank0", "step1/rank1"]), ("step1/rank0", ["step1/rank0"])]
 )

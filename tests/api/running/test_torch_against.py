@@ -139,7 +139,7 @@ def test_all_ranks_end_after_the_step_in_which_one_diverges(tmp_path: Path, monk
 
 def trained(folder: Path, net: nn.Module, **more: Any) -> None:
     torch.manual_seed(1)
-    debugger = PrecisionDebugger(dump_path=str(folder), level="mix", **more)
+    debugger = PrecisionDebugger(**{"dump_path": str(folder), "level": "mix", **more})
     debugger.start(net, rank_id=0)
     net(torch.randn(4, 8)).sum().backward()
     debugger.stop()
@@ -163,6 +163,52 @@ def test_weights_that_differ_are_named_as_the_cause(tmp_path: Path, capsys: pyte
     assert ended.value.code == 1
     said = capsys.readouterr().err
     assert "weight" in said[said.index("first divergence") :], said
+
+
+def test_a_file_holds_what_its_record_describes_also_where_a_parameter_is_written_to(tmp_path: Path) -> None:
+    def step(folder: Path, rate: float, **more: Any) -> None:
+        net = layers()
+        debugger = PrecisionDebugger(dump_path=str(folder), level="mix", **more)
+        debugger.start(net, rank_id=0)
+        net(torch.ones(4, 8)).sum().backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                assert parameter.grad is not None
+                parameter.mul_(1 - rate)
+                torch.mul(parameter.grad, parameter)
+        debugger.stop()
+        debugger.step()
+        PrecisionDebugger.reset()
+
+    step(tmp_path / "a", 0.1)
+    step(tmp_path / "b", 0.2, against=str(tmp_path / "a"))
+    dump = probe.read(tmp_path / "b" / "step0" / "rank0")
+    assert isinstance(dump, probe.Dump)
+    saved = {item.name: item for record in dump for item in record.items() if item.data_name}
+    assert "Torch.mul.0.forward.input.1" in saved and "Tensor.mul_.0.forward.input.0" not in saved
+    for item in saved.values():
+        tensor = torch.load(Path(dump.path).parent / "dump_tensor_data" / item.data_name, weights_only=True)
+        assert tensor.norm().item() == pytest.approx(item.norm, rel=1e-6), item.name
+
+
+def test_a_gradient_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path / "a", layers(), level="L0")
+    net = layers()
+    net[2].bias.requires_grad_(False)
+    trained(tmp_path / "b", net, level="L0", against=str(tmp_path / "a"))
+    assert "2.bias has no gradient in the target" in capsys.readouterr().err
+
+
+def test_a_step_of_which_nobody_can_tell_is_not_said_to_have_no_divergence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, name in enumerate(("a", "b")):
+        net = layers().insert(1, nn.Dropout())
+        net.register_forward_pre_hook(lambda *given, seed=seed: torch.manual_seed(seed) and None)
+        trained(tmp_path / name, net, **({"against": str(tmp_path / "a")} if seed else {}))
+    said = capsys.readouterr().err
+    assert "cannot be told: step 0, rank 0: Functional.dropout.0.forward: output.0 holds other random numbers" in said
+    assert "no divergence in 0 steps; of 1 more it cannot be told" in said
 
 
 def test_bench_path_counts_parameters_as_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

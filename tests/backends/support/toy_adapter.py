@@ -83,8 +83,7 @@ class ToyTensors:
         return entry
 
     def note_choices(self, entry: Entry, indices: Any, source: Any) -> None:
-        values = None if source is None else source.values.data
-        entry[CHOICES] = choices_of(indices.data, source, values).packed()
+        entry[CHOICES] = choices_of(indices.data, source, lambda values: values.data).packed()
 
     def direct_describer(self, summary: StatisticsMode) -> None:
         return None

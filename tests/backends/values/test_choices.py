@@ -64,6 +64,23 @@ def test_the_first_choices_of_many_are_kept(backend: Any) -> None:
     np.testing.assert_array_equal(found.indices, indices[: MOST // 4])
 
 
+def test_of_no_indices_there_are_no_choices(backend: Any) -> None:
+    found = noted(backend, np.zeros((0, 4), np.int64), None)
+    assert found.indices.size == 0 and found.made == 0 and found.margins is None
+    entry: dict[str, Any] = {}
+    backend.adapter.tensors.note_choices(entry, backend.tensor(np.zeros((3, 0), np.int64)), None)
+    backend.adapter.tensors.resolve()
+    writer = ChoicesWriter()
+    writer.take(3, entry["choices"])
+    assert not writer.numbers
+
+
+def test_values_of_no_finite_margin_are_no_error(backend: Any) -> None:
+    values = np.array([[np.nan, 1, 2], [-np.inf, -np.inf, -np.inf]], np.float32)
+    found = noted(backend, np.array([[0], [1]]), Source(backend.tensor(values), -1, True, True))
+    assert found.margins is not None and not np.isfinite(found.margins).any()
+
+
 def test_of_equal_values_the_margin_is_zero(backend: Any) -> None:
     values = np.zeros((2, 4), np.float32)
     found = noted(backend, np.array([[0, 1], [2, 3]]), Source(backend.tensor(values), -1, True, True))
@@ -76,7 +93,13 @@ def test_numbers_that_do_not_belong_to_the_members_are_an_error() -> None:
     writer.take(1, b"no choices")
     assert list(writer.numbers) == [0]
     members = writer.members()
-    for numbers in ({0: (2, 3, 3, False)}, {0: (2, 2, 2, True)}, {0: (0, 2, 2, False)}, {0: (2, 2, 1, False)}):
+    for numbers in (
+        {0: (2**70, 0, 0, False)},
+        {0: (2, 3, 3, False)},
+        {0: (2, 2, 2, True)},
+        {0: (0, 2, 2, False)},
+        {0: (2, 2, 1, False)},
+    ):
         with pytest.raises(ValueError):
             ChoicesTable(numbers, (members["choices.npy"], members["margins.npy"]))
     assert np.load(io.BytesIO(members["choices.npy"])).tolist() == [0, 0, 0, 0]

@@ -86,6 +86,12 @@ def test_the_compiled_pass_is_the_one_of_numpy(
     np.testing.assert_array_equal(fast.sketch.marks, slow.sketch.marks)
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-24, 1e22, 1e29])
+def test_the_norm_of_numbers_whose_squares_float32_does_not_hold(compiled: None, size: float) -> None:
+    data = numbers(640) * np.float32(size)
+    np.testing.assert_allclose(passed(data, "float32").norm, np.linalg.norm(data.astype(np.float64)), rtol=1e-6)
+
+
 def test_digests_of_rounded_values_are_those_of_the_rounded_tensor() -> None:
     values = numbers(1000)
     exact, cut, half = (passed(words(values, dtype), dtype) for dtype in DTYPES)

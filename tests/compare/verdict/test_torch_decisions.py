@@ -94,8 +94,8 @@ Compare = Callable[..., tuple[dict[str, Any], str]]
 
 @pytest.fixture
 def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
-    def compare(level: str = "mix", **target: Any) -> tuple[dict[str, Any], str]:
-        paths = [collect(tmp_path / "target", level, **target), collect(tmp_path / "golden", level)]
+    def compare(level: str = "mix", golden: dict[str, Any] | None = None, **target: Any) -> tuple[dict[str, Any], str]:
+        paths = [collect(tmp_path / "target", level, **target), collect(tmp_path / "golden", level, **golden or {})]
         capsys.readouterr()
         assert main(["compare", *paths, "-o", str(tmp_path / "out"), "--json"]) == 0
         (found,) = json.loads(capsys.readouterr().out)
@@ -133,6 +133,25 @@ def test_of_the_same_inputs_other_choices_are_never_explained(compared: Compare)
     assert "5 other choices than the golden run; its inputs are identical" in found["divergence"]["first"]["reason"]
     first = next(each for each in found["decisions"] if each["differing"])
     assert (first["differing"], first["compared"], first["is_explained"]) == (5, TOKENS, False)
+
+
+@contextmanager
+def other_seed() -> Iterator[None]:
+    torch.manual_seed(5)
+    yield
+
+
+def test_choices_that_are_drawn_are_not_said_to_be_unexplained(compared: Compare) -> None:
+    class Sampler(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.multinomial(x.float().softmax(-1), 1).to(x.dtype)
+
+    def sampling(model: nn.Sequential) -> None:
+        model.insert(0, Sampler())
+
+    found, said = compared(change=sampling, kernel=other_seed, golden={"change": sampling})
+    assert next(each["is_explained"] for each in found["decisions"] if each["differing"]) is None
+    assert "not explained" not in said
 
 
 def test_another_router_is_named_by_its_weight_and_its_choices_follow(compared: Compare) -> None:

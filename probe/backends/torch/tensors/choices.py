@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import Source
+from probe.backends.shared.choices import has_margins
 from probe.backends.torch.originals import functions, own
-from probe.common.dump.choices import CHOICES, MOST_VALUES, Choices, number_kept
+from probe.common.dump.choices import CHOICES, Choices, number_kept
 from probe.common.interfaces import Entry
 
 
@@ -36,21 +37,17 @@ def kept_of(indices: torch.Tensor, source: Source | None) -> Kept:
     kept = number_kept(k, made)
     # A copy: the program may write to what it has got.
     rows = own.to(own.narrow(own.reshape(indices, (made, k)), 0, 0, kept), torch.int32, copy=True)
-    return Kept(rows, made, None if source is None or not kept else _margins(source, k, kept))
+    looks = source is not None and kept and has_margins(source, k, kept)
+    return Kept(rows, made, _margins(source, k, kept) if source is not None and looks else None)
 
 
-def _margins(source: Source, k: int, kept: int) -> torch.Tensor | None:
-    if source.values is None or not own.dim(source.values):
-        return None
+def _margins(source: Source, k: int, kept: int) -> torch.Tensor:
     values = own.detach(source.values)
     if source.dim is None and not source.takes_several:
         values = own.reshape(values, (1, -1))
     else:
         values = own.movedim(values, -1 if source.dim is None else source.dim, -1)
-    width = values.shape[-1]
-    if k >= width or kept * width > MOST_VALUES:
-        return None
-    among = own.to(own.narrow(own.reshape(values, (-1, width)), 0, 0, kept), torch.float32)
+    among = own.to(own.narrow(own.reshape(values, (-1, values.shape[-1])), 0, 0, kept), torch.float32)
     best = functions.topk(among, k + 1, -1, source.largest)[0]
     difference = functions.sub(own.select(best, -1, k - 1), own.select(best, -1, k))
     return functions.abs(difference)  # type: ignore[no-any-return]

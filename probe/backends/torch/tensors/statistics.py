@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Callable, cast
 
 import numpy as np
@@ -285,8 +286,8 @@ class Statistics:
     def note_choices(self, entry: Entry, indices: torch.Tensor, source: Source | None) -> None:
         """Put choices into `entry`, now or at `resolve`."""
         if indices.is_cpu:
-            values = None if source is None or source.values is None else beneath_transforms(_array, source.values)
-            entry[CHOICES] = choices_of(beneath_transforms(_array, indices), source, values).packed()
+            read = partial(beneath_transforms, _array)
+            entry[CHOICES] = choices_of(read(indices), source, read).packed()
         else:
             self._choices.append((entry, beneath_transforms(choices.kept_of, indices, source)))
 

@@ -20,7 +20,7 @@ from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import INPUT, PARAMETERS, Item, flatten
 from probe.common.dump.reading.runs import DumpLocation, find_dumps
-from probe.common.dump.sketch_file import NO_SKETCH, ROW, SKETCH, SketchTable
+from probe.common.dump.sketch_file import NO_SKETCH, ROW, SKETCH, SketchTable, table_in
 from probe.common.dump.sketch_writer import each_entry
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
 from probe.common.interfaces import Entry
@@ -211,6 +211,15 @@ class GoldenRun:
         if self._by_checksum:
             return item.md5 == other.md5
         return is_same(item, other) or not are_comparable(item, other)
+
+    def has_other_items(self, folder: str) -> bool:
+        """True if the files of this step have other tensors, by their names, than the golden run, or other calls."""
+        if self._dump is None:
+            return False
+        mine = table_in(folder)
+        if mine is None or self._sketches is None:
+            return {record.name for record in read(folder)} != {record.name for record in self._dump}
+        return set(mine.names()) != set(self._sketches.names())
 
     def log_other_inputs(self, step: str) -> None:
         """Log how many calls of the step have other inputs or parameters, and the first of them."""

@@ -21,8 +21,10 @@ from probe.collect.sinks.journal.tensor_writer import TensorWriter
 from probe.collect.sinks.sink import Host
 from probe.common import clock, log
 from probe.common.dump import naming
+from probe.common.dump.sketch_file import SKETCH
+from probe.common.dump.sketch_writer import each_entry
 from probe.common.errors import failure_text
-from probe.common.interfaces import JudgeStep, LiveDivergence
+from probe.common.interfaces import Entry, JudgeStep, LiveDivergence, StatisticsMode
 
 if TYPE_CHECKING:
     from probe.collect.sinks.journal.dump_folder import DumpFolder
@@ -43,7 +45,7 @@ _FREE_S = 0.5
 """Seconds of judging that are allowed in any case: those of a step of 3,000 records."""
 
 
-_FIRST, _CAUSE = "first divergence: ", "  cause:"
+_FIRST, _UNTOLD, _CAUSE = "first divergence: ", "cannot be told: ", "  cause:"
 """The beginnings of lines of ``compare``."""
 
 
@@ -93,6 +95,8 @@ class LiveComparison:
         self.is_over = False
         """True if a step has diverged, or the comparison has failed."""
         self._steps = 0
+        self._untold = 0
+        """The steps of which nobody can tell."""
         self._unjudged: list[_Step] = []
         """The steps for which there was no time."""
         self._before: tuple[str, str] | None = None
@@ -146,8 +150,10 @@ class LiveComparison:
                 if not self.is_over:
                     self._judge_step(step)
             if self._steps and not self.is_over:
-                steps = "1 step" if self._steps == 1 else f"{self._steps} steps"
-                log.info(f"against {self._golden.path}: no divergence in {steps}.")
+                told = self._steps - self._untold
+                steps = "1 step" if told == 1 else f"{told} steps"
+                untold = f"; of {self._untold} more it cannot be told" if self._untold else ""
+                log.info(f"against {self._golden.path}: no divergence in {steps}{untold}.")
         except Exception as error:
             self._fail(error)
 
@@ -155,7 +161,7 @@ class LiveComparison:
         """The process was forked, or the step is taken back; with `all_steps` those before are gone as well."""
         self._forget_step()
         if all_steps:
-            self._steps, self._unjudged, self._before = 0, [], None
+            self._steps, self._untold, self._unjudged, self._before = 0, 0, [], None
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True
@@ -259,7 +265,9 @@ class LiveComparison:
         if self.is_over or location is None or folder is None:
             return
         step = _Step(_words(folder.relative), folder.path, location.path, self._before)
-        so_far, is_apart, written = self._so_far, self._is_apart, self._written
+        so_far, written = self._so_far, self._written
+        # A gradient that is missing differs from nothing.
+        is_apart = self._is_apart or self._golden.has_other_items(folder.path)
         self._steps += 1
         self._before = folder.path, location.path
         self._forget_step()
@@ -277,6 +285,11 @@ class LiveComparison:
         if found is None:
             if so_far is not None:
                 log.warning(f"{step.name}: what came behind {so_far.record} explains it: no divergence in this step.")
+            return
+        if not found.record:
+            if not self._untold:
+                _log(found, step.name)
+            self._untold += 1
             return
         if so_far is None or found.record != so_far.record:
             _log(found, step.name)
@@ -300,15 +313,16 @@ class LiveComparison:
             return
         name, fields = frame[0], frame[-1]
         save = self._writer.saving()
+        recorded: dict[str, Entry] = {}
+        each_entry(name, fields, recorded.__setitem__)
 
-        def entry_of(value: Any) -> dict[str, Any]:
-            return {"is_unchanged": held.marks.get(id(value)) == self._mark(value)}
-
-        def save_unchanged(value: Any, entry: dict[str, Any], path: str) -> None:
-            if entry.pop("is_unchanged", False):
+        def save_unchanged(value: Any, entry: Entry, path: str) -> None:
+            mark = held.marks.get(id(value))
+            item = path.replace(f"{name}.kwargs.", f"{name}.input.", 1)
+            if self._is_recorded(value, recorded.get(item)) if mark is None else mark == self._mark(value):
                 save(value, entry, path)
 
-        values = ValueDescriber(self._host.adapter.tensors, entry_of, self._fail, None)
+        values = ValueDescriber(self._host.adapter.tensors, lambda value: {}, self._fail, None)
         first = "input" if naming.is_backward(name) else "input_args"
         found = [_named(fields.get(first), values.sequence(held.args, f"{name}.input", save_unchanged))]
         if held.kwargs:
@@ -319,6 +333,16 @@ class LiveComparison:
         if any(found):
             self._written.append(name)
             self._write_again((*frame[:5], 0, fields))
+
+    def _is_recorded(self, value: Any, recorded: Entry | None) -> bool:
+        """True if a tensor without a mark, such as a parameter or one in a list, has the numbers of its record."""
+        if recorded is None:
+            return False
+        config, tensors = self._host.config(), self._host.adapter.tensors
+        mode = StatisticsMode(config.summary_mode, config.precision == "high", sketch=SKETCH in recorded)
+        described = tensors.describe_tensor(value, mode)
+        tensors.resolve()
+        return all(repr(recorded.get(key)) == repr(each) for key, each in described.items())
 
 
 def _added_by(apart: Apart) -> float:
@@ -346,7 +370,8 @@ def _named(fields: Any, files: Any) -> bool:
 def _log(found: LiveDivergence, step: str) -> None:
     """Say what ``compare`` says, with the step as it has it where there are several."""
     for line in found.lines:
-        log.warning(f"{_FIRST}{step}: {line[len(_FIRST) :]}" if line.startswith(_FIRST) else line)
+        start = next((each for each in (_FIRST, _UNTOLD) if line.startswith(each)), "")
+        log.warning(f"{start}{step}: {line[len(start) :]}" if start else line)
 
 
 def _words(relative: str) -> str:

@@ -24,9 +24,11 @@ def test_a_device_gives_what_numpy_gives(dtype: torch.dtype) -> None:
         indices = values.argmax() if dim is None else values.topk(2, dim, largest)[1]
         source = Source(values, dim, dim is not None, largest)
         waiting.append(({}, choices.kept_of(indices, source)))
-        expected.append(choices_of(indices.numpy(), source, values.float().numpy()).packed())
+        expected.append(choices_of(indices.numpy(), source, lambda values: values.float().numpy()).packed())
+    waiting.append(({}, choices.kept_of(torch.zeros(3, 0, dtype=torch.int64), None)))
+    expected.append(choices_of(np.zeros((3, 0), np.int64), None, torch.Tensor.numpy).packed())
     waiting.append(({}, choices.kept_of(torch.arange(6).reshape(2, 3), None)))
-    expected.append(choices_of(np.arange(6).reshape(2, 3), None, None).packed())
+    expected.append(choices_of(np.arange(6).reshape(2, 3), None, torch.Tensor.numpy).packed())
 
     choices.fill(waiting)
 
