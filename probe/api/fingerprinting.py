@@ -97,7 +97,7 @@ def fingerprint(
 
 
 def _named_kinds(weights: Any) -> str:
-    """What was given instead of weights, with the values of a mapping."""
+    """The words for what was given instead of weights, with the values of a mapping."""
     if not isinstance(weights, Mapping):
         return f"the {type(weights).__name__} has no weights"
     values = [f"{name}: {type(value).__name__}" for name, value in weights.items()]
