@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from probe.checkpoint.report import Checkpoint, Report
 
 Path = Union[str, "os.PathLike[str]"]
+_ALLOWED = "allowed: a module with weights, a state_dict with tensors, pairs of name and tensor"
+_SHOWN = 3
+"""Values of a mapping that an error names; a guess."""
 
 
 class Fingerprint:
@@ -75,7 +78,7 @@ def fingerprint(
             its first element there, and the shape of the whole.
 
     Raises:
-        MsprobeException: a value is no tensor, or a part does not fit, or belongs to no weight.
+        MsprobeException: there are no weights, a value is no tensor, or a part does not fit or belongs to no weight.
 
     Example:
         >>> probe.fingerprint(model, step=7).save("weights/step7.fingerprint")  # doctest: +SKIP
@@ -86,7 +89,20 @@ def fingerprint(
     adapters = list(_adapters())
     if rank is None:
         rank = next((found for adapter in adapters if (found := adapter.rank()) is not None), None)
-    return Fingerprint(of_weights(_placed(_stored(weights, adapters), parts or {}), step, rank))
+    content = of_weights(_placed(_stored(weights, adapters), parts or {}), step, rank)
+    # Of weights on other ranks, or on the device meta, the notes say that they are not here.
+    if not content.weights and not content.notes:
+        raise MsprobeException(f"fingerprint: {_named_kinds(weights)}; {_ALLOWED}.")
+    return Fingerprint(content)
+
+
+def _named_kinds(weights: Any) -> str:
+    """The words for what was given instead of weights, with the values of a mapping."""
+    if not isinstance(weights, Mapping):
+        return f"the {type(weights).__name__} has no weights"
+    values = [f"{name}: {type(value).__name__}" for name, value in weights.items()]
+    shown = ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    return f"the {type(weights).__name__} has no tensors ({shown or 'it is empty'})"
 
 
 def _adapters() -> Iterator[FrameworkAdapter]:
@@ -155,9 +171,7 @@ def _pairs(weights: Any, adapters: list[FrameworkAdapter]) -> Iterable[tuple[str
         return ((str(name), value) for name, value in weights.items())
     if isinstance(weights, Iterable) and not isinstance(weights, (str, bytes)):
         return _named(weights)
-    raise MsprobeException(
-        f"fingerprint: {type(weights).__name__} is no model; allowed: a module, a state_dict, pairs of name and tensor."
-    )
+    raise MsprobeException(f"fingerprint: {type(weights).__name__} is no model; {_ALLOWED}.")
 
 
 def _named(pairs: Iterable[Any]) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Findings of ``rollout_check`` that fingerprints of a trainer and of an engine prove."""
+"""Findings of ``rollout_check`` that fingerprints of a trainer and of an engine prove, or leave open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def findings_of(trainer: str | None, engine: str | None) -> tuple[list[Finding], list[str]]:
-    """The findings on weights, and sentences on steps whose weights are equal or cannot be told.
+    """The findings on weights, also those that cannot be told, and sentences on steps whose weights are equal.
 
     Args:
         trainer: the file or folder of the fingerprints of the trainer; ``None``, as `engine`, without any.
@@ -27,17 +27,19 @@ def findings_of(trainer: str | None, engine: str | None) -> tuple[list[Finding],
         raise MsprobeException("give --trainer-fingerprint and --engine-fingerprint together.")
     from probe.checkpoint.fingerprints.flight import DIFFER, EQUAL, landings
     from probe.checkpoint.fingerprints.flight import STALE as IS_STALE
-    from probe.rollout.kinds.finding import STALE, WEIGHTS, Finding
+    from probe.rollout.kinds.finding import STALE, UNTOLD, WEIGHTS, Finding
+
+    kinds = {IS_STALE: STALE, DIFFER: WEIGHTS}
 
     findings: list[Finding] = []
     remarks: list[str] = []
     for landing in landings(trainer, engine):
-        if landing.verdict in (IS_STALE, DIFFER):
-            kind = STALE if landing.verdict == IS_STALE else WEIGHTS
-            numbers = {"step": landing.step, "parameters": dict(landing.stale), "proof": "fingerprints"}
-            findings.append(Finding(kind, landing.sentence, numbers, math.inf))
-        else:
-            what = "weights" if landing.verdict == EQUAL else "weights cannot be told"
-            remarks.append(f"{what}: {landing.sentence}")
-    findings.sort(key=lambda each: each.kind != STALE)
+        if landing.verdict == EQUAL:
+            remarks.append(f"weights: {landing.sentence}")
+            continue
+        kind = kinds.get(landing.verdict, UNTOLD)
+        numbers = {"step": landing.step, "parameters": dict(landing.stale)}
+        proof = {} if kind == UNTOLD else {"proof": "fingerprints"}
+        findings.append(Finding(kind, landing.sentence, {**numbers, **proof}, math.inf if proof else 0.0))
+    findings.sort(key=lambda each: (STALE, WEIGHTS, UNTOLD).index(each.kind))
     return findings, remarks

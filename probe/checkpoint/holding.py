@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from probe.checkpoint.fingerprints.judging import measure
 from probe.checkpoint.fingerprints.telling import changes
 from probe.checkpoint.measuring import is_complex
 from probe.checkpoint.pairing.pairs import Pair
-from probe.checkpoint.report import CLOSE, DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, Parameter
+from probe.checkpoint.report import CLOSE, DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, UNKNOWN, Parameter
 from probe.checkpoint.sampling import SLACK, Samples, apart, sample
 from probe.checkpoint.scheme import Layer, layer_of
 from probe.checkpoint.stored import Array, Shape, Tensor
@@ -271,7 +271,7 @@ def summarise(parameters: Sequence[Parameter]) -> list[str]:
     bad = [each for each in outside if not each.is_fine]
     if outside:
         whole = f"all {len(outside)} parameters" if len(outside) > 1 else "the only parameter"
-        shown = f"first difference {bad[0].shown}" if bad else f"{whole} {_state(outside)}"
+        shown = _first_of(bad) if bad else f"{whole} {_state(outside)}"
         found.append(f"outside of layers: {shown}")
     return found
 
@@ -285,10 +285,18 @@ def _stack_sentences(stack: str, layers: dict[int, list[Parameter]]) -> list[str
     text = ", ".join(
         f"layer{'s' if len(by_state[state]) > 1 else ''} {numbers(by_state[state])} {state}" for state in order
     )
-    first = next((each for number in sorted(layers) for each in layers[number] if not each.is_fine), None)
-    if first is not None:
-        text += f"; first difference {_module(first.shown)}"
+    bad = [each for number in sorted(layers) for each in layers[number] if not each.is_fine]
+    if bad:
+        text += f"; {_first_of(bad, _module)}"
     return [f"{prefix}{text}", *_moved_layers(layers, prefix)]
+
+
+def _first_of(bad: Sequence[Parameter], named: Callable[[str], str] = str) -> str:
+    """The first parameter that differs, or else the first that cannot be told, in words."""
+    differs = next((each for each in bad if each.verdict != UNKNOWN), None)
+    if differs is not None:
+        return f"first difference {named(differs.shown)}"
+    return f"the first that cannot be told is {named(bad[0].shown)}"
 
 
 def _module(name: str) -> str:
@@ -300,7 +308,8 @@ def _module(name: str) -> str:
 def _state(parameters: Sequence[Parameter]) -> str:
     worst = [each for each in parameters if not each.is_fine]
     if worst:
-        return CLOSE if all(each.verdict == CLOSE for each in worst) else "different"
+        verdicts = {each.verdict for each in worst}
+        return verdicts.pop() if verdicts in ({CLOSE}, {UNKNOWN}) else DIFFERENT
     return ROUNDING if any(each.verdict == ROUNDING for each in parameters) else IDENTICAL
 
 

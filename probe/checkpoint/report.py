@@ -101,7 +101,7 @@ class Report:
         everything = [*self.parameters, *self.optimizer]
         if self.replicas or not all(each.is_fine or each.verdict == UNKNOWN for each in everything):
             return DIFFERENT
-        if not all(each.is_fine for each in everything):
+        if not everything or not all(each.is_fine for each in everything):
             return UNKNOWN
         return ROUNDING if any(each.verdict == ROUNDING for each in everything) else IDENTICAL
 
@@ -115,6 +115,8 @@ class Report:
         """The answer in a sentence."""
         counts = count_verdicts([*self.parameters, *self.optimizer])
         total = sum(counts.values())
+        if not self.parameters and not self.optimizer and not self.replicas:
+            return "there is no parameter to compare"
         if self.answer == IDENTICAL:
             whole = f"all {total} parameters have" if total > 1 else "the only parameter has"
             return f"{whole} the same bits{self._remarks()}"
@@ -130,7 +132,8 @@ class Report:
             return f"{several} between ranks, first {self.replicas[0].name}"
         shown = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(bad).items() if count)
         first = bad[0]
-        reason = f" ({first.how})" if first.how else ""
+        distance = f"relative_l2 {first.numbers['relative_l2']:.3g}" if "relative_l2" in first.numbers else ""
+        reason = f" ({first.how or distance})" if first.how or distance else ""
         return f"{shown} of {counted(total, 'parameter')}; first {first.shown}: {first.verdict}{reason}"
 
     def _remarks(self) -> str:

@@ -11,7 +11,7 @@ from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import rounding_format
 from probe.rollout.gathering import gather, named
 from probe.rollout.kinds.differences import Differences
-from probe.rollout.kinds.finding import NONFINITE, Finding
+from probe.rollout.kinds.finding import NONFINITE, UNTOLD, Finding
 from probe.rollout.kinds.judge import Judgement, judge
 from probe.rollout.kinds.processed import certain
 from probe.rollout.report import RolloutReport
@@ -41,8 +41,8 @@ def check(
         dtype: In which both sides compute, if it is known.
         vocabulary: The number of tokens to choose from; 0 if it is not known, as of `layers`.
         layers: The number of layers of the model.
-        of_weights: What fingerprints of the weights of both sides prove; it comes before what is concluded from
-            log-probabilities.
+        of_weights: What fingerprints of the weights of both sides prove, which comes before what is concluded from
+            log-probabilities, and what they leave open, which comes last.
         remarks: Sentences on the weights that are no findings.
 
     Raises:
@@ -59,7 +59,7 @@ def check(
         finite = np.isfinite(tokens.rollout) & np.isfinite(tokens.training)
         left, bad = tokens.only(finite), (*bad, _not_finite(tokens, finite))
     if not len(left):
-        return RolloutReport(left, Judgement((), "", 0.0, 0.0), bad)
+        return RolloutReport(left, Judgement((), "", 0.0, 0.0), _told_first(bad))
     differences = Differences(left, dtype or tokens.dtype, vocabulary, layers)
     judgement = judge(differences)
     proven = {each.kind for each in bad}
@@ -67,7 +67,11 @@ def check(
     # A difference by rounding is not a second finding.
     findings = bad + (tuple(each for each in rest if each.kind not in ("none", "rounding")) if bad else rest)
     said = (*remarks, *_remarks(tokens, read), *certain(differences))
-    return RolloutReport(left, judgement, findings, said)
+    return RolloutReport(left, judgement, _told_first(findings), said)
+
+
+def _told_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda each: each.kind == UNTOLD))
 
 
 def _rows(value: Any, name: str) -> Rows | None:

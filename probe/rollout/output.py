@@ -33,7 +33,8 @@ Decode = Callable[[Sequence[int]], str]
 def lines(report: RolloutReport, decode: Decode | None = None) -> Iterator[str]:
     """The answer for people: the kind first, then the numbers, the worst tokens and what to do next."""
     yield from summary(report)
-    if not report.found or not len(report.tokens):
+    # Weights may differ where log-probabilities do not.
+    if not report.found or not len(report.tokens) or not report.worst:
         return
     yield "tokens with the largest differences:"
     yield from (f"  {_token(each, decode)}" for each in report.worst)

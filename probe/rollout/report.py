@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.rollout.kinds.finding import FINE, NONFINITE, Finding
+from probe.rollout.kinds.finding import FINE, NONFINITE, UNTOLD, Finding
 from probe.rollout.kinds.judge import Judgement
 from probe.rollout.response_anomaly import ResponseAnomaly, anomaly_column, flat_response_anomaly
 from probe.rollout.tokens import Tokens
@@ -217,7 +217,7 @@ class RolloutReport:
 
     @property
     def found(self) -> bool:
-        """True if there is more than the rounding of a dtype."""
+        """True if there is more than the rounding of a dtype, or may be."""
         return self.kind not in FINE
 
     @cached_property
@@ -226,6 +226,8 @@ class RolloutReport:
         first = self.findings[0]
         if not self.found:
             return f"no mismatch beyond rounding ({first.kind}): {first.sentence}"
+        if first.kind == UNTOLD:
+            return f"cannot be told whether the engine has the trained weights ({first.kind}): {first.sentence}"
         return f"mismatch of rollout and training ({first.kind}): {first.sentence}"
 
     @cached_property

@@ -298,6 +298,77 @@ def test_stale_lost_and_changed_parameters_are_told_apart(tmp_path: Path, weight
         landings(trainer, steps_of(tmp_path / "e", {7: states[1]}))
 
 
+def part(layer: int, which: str) -> str:
+    return f"model.layers.{layer}.self_attn.{which}_proj.weight"
+
+
+def sent_as(weights: Weights) -> Weights:
+    return {name: each.astype(np.float16) for name, each in weights.items()}
+
+
+def test_a_stale_part_of_a_fused_parameter_is_named_or_leads_the_answer(
+    tmp_path: Path, weights: Weights, capsys: Any
+) -> None:
+    states = {step: trained(weights, step) for step in range(4)}
+    key, value = part(1, "k"), part(1, "v")
+    sent = sent_as(fused({**states[3], key: states[2][key], value: states[1][value]}))
+    engine = steps_of(tmp_path / "engine", {3: sent})
+    from probe.checkpoint.fingerprints.flight import landings
+
+    (found,) = landings(steps_of(tmp_path / "trainer", states), engine)
+    assert (found.verdict, dict(found.stale)) == ("stale", {key: 2, value: 1})
+    assert "another way" not in found.sentence and "cannot be told" not in found.sentence
+    # Without the earlier steps, nothing proves which part it is.
+    alone = steps_of(tmp_path / "alone", {3: states[3]})
+    flags = ["--trainer-fingerprint", alone, "--engine-fingerprint", engine]
+    assert cli.main(["rollout_check", *logprobs(tmp_path), *flags]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("cannot be told whether the engine has the trained weights (weights_untold): step 3: ")
+    assert "tokens with the largest differences" not in said
+    assert cli.main(["rollout_check", *logprobs(tmp_path), *flags, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["kind"] == "weights_untold"
+    report = probe.ckpt_compare(f"{engine}/step3.fingerprint", f"{alone}/step3.fingerprint")
+    assert report.answer == "cannot be told" and not any("differen" in each for each in report.layers)
+
+
+def test_a_mismatch_of_log_probabilities_goes_before_weights_that_cannot_be_told(
+    tmp_path: Path, weights: Weights, capsys: Any
+) -> None:
+    key = part(1, "k")
+    trainer = steps_of(tmp_path / "trainer", {3: weights})
+    engine = steps_of(tmp_path / "engine", {3: sent_as(fused({**weights, key: trained(weights, 1)[key]}))})
+    values = -np.abs(np.random.default_rng(0).standard_normal((8, 40)))
+    np.savez(tmp_path / "step.npz", old=values, new=np.roll(values, 1, 1))
+    sides = [f"{tmp_path}/step.npz:{side}" for side in ("old", "new")]
+    flags = ["--trainer-fingerprint", trainer, "--engine-fingerprint", engine, "--json"]
+    assert cli.main(["rollout_check", *sides, *flags]) == 1
+    kinds = json.loads(capsys.readouterr().out)["kinds"]
+    assert kinds[0] != "weights_untold" and kinds[-1] == "weights_untold"
+
+
+def test_parts_that_are_exchanged_in_a_fused_parameter_are_named(weights: Weights) -> None:
+    def swapped(layers: Any) -> Weights:
+        changes = {part(each, a): weights[part(each, b)] for each in layers for a, b in (("k", "v"), ("v", "k"))}
+        return sent_as(fused({**weights, **changes}))
+
+    one = probe.fingerprint(swapped([1])).compare(probe.fingerprint(weights))
+    bad = [(each.other_name, each.verdict) for each in one.parameters if not each.is_fine]
+    assert bad == [(part(1, "k"), "different"), (part(1, "v"), "different")]
+    assert "the parts follow each other as q, v, k, unlike the others of its kind" in one.why
+    # If all are so, it may be a layout.
+    report = probe.fingerprint(swapped(range(3))).compare(probe.fingerprint(weights))
+    assert report.answer == "cannot be told" and "as q, v, k" in report.why
+
+
+def test_what_has_no_weights_is_refused(tmp_path: Path, weights: Weights) -> None:
+    for given, named in (({}, "it is empty"), ({"a": 1}, "a: int"), ({"m": {"w": 1}}, "m: dict"), ([], "list")):
+        with pytest.raises(MsprobeException, match=f"{named}.*allowed: a module with weights, a state_dict"):
+            probe.fingerprint(given)
+    path = probe.fingerprint(weights).save(tmp_path / "a.fingerprint")
+    assert cli.main(["ckpt_compare", "--fingerprint", path]) == 2
+    assert os.listdir(tmp_path) == ["a.fingerprint"]
+
+
 def test_one_of_two_fingerprints_is_refused(tmp_path: Path, weights: Weights) -> None:
     trainer = steps_of(tmp_path / "trainer", {0: weights})
     assert cli.main(["rollout_check", *logprobs(tmp_path), "--trainer-fingerprint", trainer]) == 2

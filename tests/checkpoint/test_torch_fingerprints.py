@@ -59,9 +59,20 @@ def test_buffers_views_tied_weights_and_dtypes() -> None:
     assert probe.fingerprint(eight).compare(probe.fingerprint({"w": eight["w"].float()})).answer == "rounding"
 
 
+def test_a_float8_copy_is_said_to_be_as_far_as_it_is() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(64, 64)
+    golden = probe.fingerprint({"w": weight, "same": torch.ones(64, 64)})
+    for copy in (weight.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn).float()):
+        report = probe.fingerprint({"w": copy, "same": torch.ones(64, 64)}).compare(golden)
+        assert report.answer == "different" and "near" not in report.why
+        assert "0.03" in report.why or "0.02" in report.why
+
+
 def test_a_module_on_the_meta_device_has_no_weights(tmp_path: Path) -> None:
     with torch.device("meta"):
         found = probe.fingerprint(torch.nn.Linear(4, 4))
+    assert found.compare(found).answer == "cannot be told"
     assert not found.content.weights and "2 weights without elements here" in found.content.notes[0]
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.checkpoint.comparison import compare_contents
+from probe.checkpoint.fingerprints.entry import entry_of
+from probe.checkpoint.fingerprints.parts import chosen_parts
 from probe.checkpoint.fingerprints.ranks import Steps
-from probe.checkpoint.report import DIFFERENT, MISSING, Checkpoint, Parameter, Report, counted
+from probe.checkpoint.report import DIFFERENT, MISSING, UNKNOWN, Checkpoint, Parameter, Report, counted
 from probe.common.errors import MsprobeException
 
 _MOST_STEPS = 100
 """Earlier steps that are looked at; a guess: an engine that is so far behind has other troubles."""
+_STEPS_OF_PARTS = 4
+"""Earlier steps of which each part of a fused parameter may be; with its own step, `parts` tries 125 choices of query,
+key and value. An engine that is further behind is so as a whole."""
 EQUAL, STALE, DIFFER, UNTOLD = "equal", "stale", "differ", "cannot be told"
 
 
@@ -68,6 +73,10 @@ def _landing(step: int | None, engine: Checkpoint, at: int | None, trained: Step
         return Landing(step, EQUAL, f"{where}the engine samples with the trained weights{how}", report)
     bad = [each for each in report.parameters if not each.is_fine]
     stale = _stale(engine, bad, at, trained)
+    of_parts = _stale_parts(engine, report, stale, at, trained)
+    # The other parts of the same parameter are proven to be those of this step.
+    bad = [each for each in bad if each.other_name not in of_parts or of_parts[each.other_name] != at]
+    stale.update((name, step) for name, step in of_parts.items() if step != at)
     if stale:
         return Landing(step, STALE, where + _stale_sentence(stale, bad, report, at), report, stale)
     if report.answer != DIFFERENT:
@@ -90,6 +99,34 @@ def _stale(engine: Checkpoint, bad: list[Parameter], at: int | None, trained: St
     return found
 
 
+def _stale_parts(
+    engine: Checkpoint, report: Report, stale: Mapping[str, int], at: int | None, trained: Steps
+) -> dict[str, int]:
+    """The step of each part of the engine's fused parameters that consist of the trainer's of several steps."""
+    fused: dict[str, list[Parameter]] = defaultdict(list)
+    for each in report.parameters:
+        if each.name and each.other_name:
+            fused[each.name].append(each)
+    open_ones = {
+        name: rows
+        for name, rows in fused.items()
+        if len(rows) > 1 and any(not each.is_fine and each.other_name not in stale for each in rows)
+    }
+    if at is None or not open_ones:
+        return {}
+    steps = [step for step in trained.numbers if step is not None and step <= at][: -_STEPS_OF_PARTS - 2 : -1]
+    held = {step: trained.read(step).weights for step in steps}
+    found: dict[str, int] = {}
+    for name, rows in open_ones.items():
+        names = [each.other_name for each in rows]
+        known = [step for step in steps if all(part in held[step] for part in names)]
+        candidates = [[entry_of(held[step][part]) for step in known] for part in names]
+        chosen = chosen_parts(entry_of(engine.weights[name]), candidates)
+        if chosen is not None:
+            found.update((part, known[which]) for part, which in zip(names, chosen.choice))
+    return found
+
+
 def _stale_sentence(stale: Mapping[str, int], bad: list[Parameter], report: Report, at: int | None) -> str:
     total = sum(1 for each in report.parameters if each.name and each.other_name)
     steps = Counter(stale.values())
@@ -102,7 +139,7 @@ def _stale_sentence(stale: Mapping[str, int], bad: list[Parameter], report: Repo
     others = [each for each in bad if (each.other_name or each.name) not in stale]
     more = ""
     if others:
-        lost = sum(each.verdict == MISSING for each in others)
-        differ = f"{len(others)} differ in another way, the first {others[0].shown}"
-        more = f"; {lost} missing" if lost == len(others) else f"; {differ}"
+        verdicts = {each.verdict for each in others}
+        alone = verdicts.pop() if verdicts in ({MISSING}, {UNKNOWN}) else "differ in another way"
+        more = f"; {len(others)} {alone}, the first {others[0].shown}"
     return f"{of_steps}; the first is {first}{more}"

@@ -77,9 +77,9 @@ def judged(left: Entry, right: Entry, one: Tensor, other: Tensor) -> Measured:
     l2, relative, cos = _distances(first, second)
     numbers = (None, None, None, None, l2, relative, cos)
     form = coarser(left.dtype, right.dtype)
-    if form is not None and relative <= _UNITS * 2 * form.unit:
-        # Numbers that are each two units away are 2^(2 - digits) apart, relative to their norm.
-        how = f"so near that a fingerprint does not tell units in the last place of {form.name}"
+    # Numbers that are each two units away are 2^(2 - digits) apart, relative to their norm.
+    if form is not None and relative <= (most := _UNITS * 2 * form.unit):
+        how = f"relative distance {relative:.2g}; two units in the last place of {form.name} are up to {most:.2g}"
         return Measured(CLOSE, how, *numbers)
     return Measured(DIFFERENT, "", *numbers)
 

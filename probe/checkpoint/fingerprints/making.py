@@ -41,7 +41,7 @@ def fingerprint_checkpoint(
     Returns: the path of the file.
 
     Raises:
-        MsprobeException: the checkpoint cannot be read, or the file not be written.
+        MsprobeException: the checkpoint cannot be read, or is a fingerprint, or the file cannot be written.
     """
     options = options or CheckpointOptions()
     plain = os.path.normpath(path)
@@ -51,6 +51,9 @@ def fingerprint_checkpoint(
         raise MsprobeException(f"{to} is a folder; give the name of a file with -o.")
     try:
         content = open_checkpoint(path, options)
+        # A folder of those of ranks becomes one file.
+        if not os.path.isdir(path) and any(isinstance(each, Fingerprinted) for each in content.weights.values()):
+            raise MsprobeException(f"{path} is a fingerprint already; compare it as it is.")
         file.write(to, fingerprinted(content, options.optimizer, watch))
     finally:
         close_all()
