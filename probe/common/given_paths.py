@@ -1,4 +1,4 @@
-"""Paths below a temporary folder, shown as the user gave them: ``run_a.zip/step0/rank0`` for ``/tmp/msprobe_x1/run_a/...``.
+"""Paths in a temporary folder as the user gave them: ``run_a.zip/step0`` for ``/tmp/msprobe_x1/run_a/step0``.
 
 The folder itself says what it stands for, in a file of it, so that a process that was started for a part of the work
 shows the same path, and two runs of a command give the same text.

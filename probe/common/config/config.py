@@ -358,8 +358,8 @@ def _check_golden_run(section: _Settings) -> None:
     """Refuse the end at a divergence that is given as an argument, where there is nothing to diverge from."""
     if "stop_at" in section.given and section.value("against") is None:
         raise MsprobeException(
-            f'stop_at (--stop-at of msprobe run) is {show(section.given["stop_at"])}, and no golden run is given from which '
-            "this run could diverge; give against (--against GOLDEN), too."
+            f"stop_at is {show(section.given['stop_at'])}, and no golden run is given to diverge from; give against as "
+            "well (msprobe run --against GOLDEN), or leave stop_at (--stop-at) out."
         )
 
 

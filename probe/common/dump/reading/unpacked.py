@@ -55,7 +55,7 @@ def refuse_pack(path: str, command: str) -> None:
     pack, _ = _pack_and_inside(path)
     if pack:
         raise FileCheckException(
-            f"{path} is in a pack, which has no values of tensors, and {command} needs them; give the folder of the run."
+            f"{path} is in a pack, which has no values of tensors, and {command} needs them; give the folder instead."
         )
 
 
