@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +29,9 @@ def as_given(text: str) -> str:
     """A path, or a text with paths, in which none is below a temporary folder of `remember`."""
     if PREFIX not in text:
         return text
+    # The log is imported in every process, and hardly any line comes here.
+    import tempfile
+
     return _below(tempfile.gettempdir()).sub(lambda found: _given(found[1]) or found[0], text)
 
 
@@ -51,7 +53,7 @@ def _below(temporary: str) -> re.Pattern[str]:
 def _given(folder: str) -> str:
     """The path that the content of a folder stands for; empty of one that is none of `remember`."""
     try:
-        with open(os.path.join(folder, _GIVEN), "rb") as stream:
+        with files.open_for_reading(os.path.join(folder, _GIVEN)) as stream:
             return os.fsdecode(stream.read())
     except OSError:
         return ""
