@@ -15,6 +15,7 @@ from probe.calls.prepared import RECORDED
 from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps, only_dump_in
+from probe.common.dump.reading.unpacked import refuse_pack
 from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
 from probe.common.harmless_text import show
 from probe.common.parallel.tasks import machine_bytes
@@ -84,6 +85,7 @@ def acc_check(
             raise MsprobeException(f"standard is {standard!r}; allowed: {', '.join(STANDARDS)}.")
         rules = STANDARDS[standard]
     asked = PrecheckOptions(**options, rules=case_rules(rules, headers, against))
+    refuse_pack(os.fspath(path), "acc_check")
     return precheck(only_dump_in(os.fspath(path)).path, asked, load)
 
 

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
 from probe.common import clock, files
+from probe.common.given_paths import as_given
 from probe.common.harmless_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
@@ -124,7 +125,7 @@ def _write(level: int, text: str, once: str | None = None) -> None:
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = clock.stamp("%Y-%m-%d %H:%M:%S")
-    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(text)}"
+    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(as_given(text))}"
     try:
         print(line, file=sys.stderr, flush=True)
     except Exception:

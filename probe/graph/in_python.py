@@ -246,7 +246,7 @@ def _prepared(target: Dump, golden: Dump) -> Callable[[Evidence], Columns]:
 
 def _rows(graph: Graph, golden: Graph, evidence: Evidence) -> Columns:
     """A comparison in rows."""
-    diff = diff_from(graph, golden, evidence)
+    diff = without_paths(diff_from(graph, golden, evidence), Prefixes())
     for each in (graph, golden):
         add_micro_steps(each)
     return rows_of(diff, GraphOptions(evidence.options))

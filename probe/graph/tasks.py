@@ -19,6 +19,7 @@ from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, FoundDumps, dumps_in, find_dumps, warn_of_left_out
 from probe.common.errors import MsprobeException
+from probe.common.given_paths import as_given
 from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Mode, print_metrics
 from probe.graph.diff import GraphDiff
@@ -113,7 +114,7 @@ def _alone(found: FoundDumps, shown: Iterable[str], side: str, other: str) -> It
     beside = {os.path.normpath(folder_of(each)) for each in shown}
     for each in (*found.dumps, *found.uncertain):
         if os.path.normpath(each.folder) not in beside:
-            yield f"{each.folder} has no counterpart in the {side} {other}: it is not compared."
+            yield f"{as_given(each.folder)} has no counterpart in the {side} {other}: it is not compared."
 
 
 # --- task

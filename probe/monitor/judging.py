@@ -83,16 +83,16 @@ def watched_in(run: MonitorRun) -> list[Watched]:
 
 
 def coverage_lines(watched: list[Watched]) -> Iterator[str]:
-    """Lines on what was watched, such as ``activations (12 modules: norm, mean)``, and on what was not."""
+    """A line on what was watched, such as ``activations (12 modules: norm, mean)``, and one on what was not."""
     texts = []
     for part, number, statistics in watched:
         things = f"{number} {part.what}{'' if number == 1 else 's'}"
         if number:
             texts.append(f"{part.title} ({things}{': ' if statistics else ''}{', '.join(statistics)})")
     yield "  watched: " + "; ".join(texts)
-    for part, number, _ in watched:
-        if not number:
-            yield f"  not watched: {part.title} ({part.keys}); it cannot show {part.faults}"
+    missing = [f"{part.title} ({part.keys})" for part, number, _ in watched if not number]
+    if missing:
+        yield "  not watched: " + "; ".join(missing)
 
 
 def coverage_json(watched: list[Watched]) -> dict[str, Any]:

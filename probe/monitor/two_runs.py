@@ -236,9 +236,13 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
 
 
 def two_runs_lines(judged: JudgedRun, other: JudgedRun, difference: TwoRuns) -> Iterator[TextLine]:
-    """The answer about each run, and the first value that differs."""
+    """The first value that differs, and the answer about each run."""
+    yield from _difference_lines(difference)
     yield from run_lines(judged)
     yield from run_lines(other)
+
+
+def _difference_lines(difference: TwoRuns) -> Iterator[TextLine]:
     first = difference.first
     if difference.turn is not None:
         begun, hint = turn_lines(difference.turn)

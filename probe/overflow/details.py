@@ -12,6 +12,7 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import VIEW
 from probe.common.errors import DumpFormatError
+from probe.common.given_paths import as_given
 from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number, limit_of, mark_of, with_numbers
 from probe.overflow.causes import beyond_range, why, why_backward
 from probe.overflow.overflow_report import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
@@ -53,7 +54,7 @@ def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump
             finding.forward = [_as_json(item) for item in (*of_forward.inputs, *of_forward.parameters)]
             finding.stack = finding.stack or list((dump.stacks or {}).get(name, ()))
     finding.growth = [_in_step(step, other, finding.record) for step, other in earlier if finding.record in other]
-    finding.replay = dump.path if _can_be_run_again(finding, dump) else ""
+    finding.replay = as_given(dump.path) if _can_be_run_again(finding, dump) else ""
     finding.sentence = _sentence(finding, dump, items, forward)
 
 

@@ -93,8 +93,9 @@ def test_a_healthy_run_has_no_alert(good: Path, capsys: pytest.CaptureFixture[st
     assert "weights (7 parameters" in watched and "optimizer state (7 parameters" in watched
     # The files have no hyper-parameters.
     (line,) = missing
-    assert line.startswith("  not watched: settings") and "loss scale" in line
-    assert [each["rows"] for each in answer["not_watched"]] == ["settings"]
+    assert line == "  not watched: settings (written by probe)"
+    ((rows, faults),) = [(each["rows"], each["faults"]) for each in answer["not_watched"]]
+    assert rows == "settings" and "loss scale" in faults
 
 
 def test_two_runs_part_at_the_same_row(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:

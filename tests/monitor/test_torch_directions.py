@@ -98,7 +98,8 @@ def test_a_fault_in_the_first_step_is_seen_beside_the_other_gradients(capsys: py
     capsys.readouterr()
     assert main(["monitor", "report", "faulty", "golden"]) == 1
     said = capsys.readouterr().out
-    assert "first turn: step 0, rank 0: gradient of 6.weight: cosine -1; the norms agree" in said
+    assert said.startswith("first turn: step 0, rank 0: gradient of 6.weight: cosine -1; the norms agree\n")
+    assert said.count("not watched") == 2  # a line of each run
 
 
 def test_another_batch_turns_all_and_names_none() -> None:

@@ -71,8 +71,10 @@ class AccCheck(Question):
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.dump.reading.runs import dumps_in
+        from probe.common.dump.reading.unpacked import refuse_pack
         from probe.precheck.report import as_json, lines
 
+        refuse_pack(args.api_info_file, self.name)
         paths = [each.path for each in dumps_in(args.api_info_file)]
         if len(paths) == 1:
             report = _report(args, paths[0], args.out_path, invocation, watch)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TextIO, Union
 
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
+from probe.common.given_paths import as_given, values_as_given
 from probe.common.harmless_text import print_text
 from probe.common.progress import ProgressCallback
 from probe.common.report.json_values import to_json
@@ -51,6 +52,7 @@ class Invocation:
 
     def problem(self, text: str) -> None:
         """Report trouble that does not end the command, such as one dump of several that cannot be read."""
+        text = as_given(text)
         self.problems.append(text)
         # Without a standard error, or with one that nobody reads, the status still tells.
         if sys.stderr is not None:
@@ -67,7 +69,7 @@ class Invocation:
         if isinstance(content, Mapping):
             outer = {"version": JSON_VERSION, "command": self.command, "status": status, "errors": self.problems}
             content = {**outer, **content}
-        print(json.dumps(to_json(content), allow_nan=False, indent=1))
+        print(json.dumps(values_as_given(to_json(content)), allow_nan=False, indent=1))
 
     def run(self, work: Callable[[], int]) -> int:
         """Do `work`, which returns a status; gives the exit status, also of whatever `work` raises."""
@@ -233,6 +235,7 @@ def print_lines(lines: Iterable[Line], stream: TextIO) -> None:
     console = console_of(stream)
     for line in lines:
         text, style = (line, "") if isinstance(line, str) else line
+        text = as_given(text)
         if console is None or not style:
             print_text(text, stream)
         else:

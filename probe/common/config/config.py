@@ -337,6 +337,7 @@ def _checked(top: _Settings) -> Config:
     _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], silent)
     _check_arguments(top, task)
     section = top.below(task)
+    _check_golden_run(section)
     values = {key.attribute: (section if key.tasks else top).read(key) for key in KEYS.values()}
     config = Config(**{**values, "level": level})
     check_scope(config.scope, level, section.location("scope"))
@@ -351,6 +352,15 @@ def _check_arguments(top: _Settings, task: str) -> None:
         if name in top.given and task not in KEYS[name].tasks:
             allowed = " and ".join(f'"{each}"' for each in KEYS[name].tasks)
             raise MsprobeException(f'{_argument(name)} is for the tasks {allowed}; the task is "{task}".')
+
+
+def _check_golden_run(section: _Settings) -> None:
+    """Refuse the end at a divergence that is given as an argument, where there is nothing to diverge from."""
+    if "stop_at" in section.given and section.value("against") is None:
+        raise MsprobeException(
+            f"stop_at is {show(section.given['stop_at'])}, and no golden run is given to diverge from; give against as "
+            "well (msprobe run --against GOLDEN), or leave stop_at (--stop-at) out."
+        )
 
 
 def _effective_level(task: str, level: str, location: Location) -> str:
@@ -392,8 +402,8 @@ def _check_together(config: Config, origin: str) -> None:
         )
     if config.against is not None and os.path.realpath(config.against) == os.path.realpath(config.dump_path):
         raise MsprobeException(
-            f'{origin}: "{section}.against" is "{config.against}", into which this run would write; give another '
-            '"dump_path", of msprobe run -o DIR.'
+            f'{origin}: "{section}.against" is "{config.against}", and this run would write into the same folder; give '
+            'it another "dump_path" (-o of msprobe run).'
         )
     if config.bench_path is not None and config.summary_mode != "md5":
         raise MsprobeException(

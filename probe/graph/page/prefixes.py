@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from probe.common.dump.layout import is_of_layout
 from probe.common.dump.stack_text import parse_frame
+from probe.common.given_paths import as_given
 from probe.compare.evidence import users_line
 
 AUTOMATIC, WITHOUT = "auto", "all"
@@ -43,6 +44,7 @@ class Prefixes:
 
     def path(self, path: str) -> str:
         """A path of this machine without what is cut off."""
+        path = as_given(path)
         found = self._cut(path)
         if found != path or not self.automatic:
             return found or os.path.basename(path.rstrip("/\\"))
@@ -55,7 +57,8 @@ class Prefixes:
         Args:
             known: paths that may be in it, and that a search would not find whole, as there are blanks in them.
         """
-        for path in known:
+        text = as_given(text)
+        for path in map(as_given, known):
             if path in text:
                 text = text.replace(path, self.path(path))
         for prefix in self._in_texts:

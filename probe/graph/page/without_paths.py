@@ -11,6 +11,7 @@ from typing import Any
 from probe.common.align.calls import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
+from probe.common.given_paths import as_given
 from probe.compare.evidence import Difference, Divergence, Summary, users_line
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
@@ -18,8 +19,12 @@ from probe.graph.page.prefixes import Code, Prefixes, code_of, own_files, roots
 
 
 def without_paths(diff: GraphDiff, prefixes: Prefixes) -> GraphDiff:
-    """A comparison without what is cut off; the given one stays as it is."""
-    return _Cutting(diff, prefixes).diff() if prefixes else diff
+    """A comparison without what is cut off, and with paths as they were given; the given one stays as it is."""
+    return _Cutting(diff, prefixes).diff() if prefixes or _is_of_pack(diff) else diff
+
+
+def _is_of_pack(diff: GraphDiff) -> bool:
+    return any(as_given(graph.path) != graph.path for graph in (diff.target, diff.golden) if graph is not None)
 
 
 class _Cutting:

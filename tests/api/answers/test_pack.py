@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,6 +18,7 @@ from made_dumps import call, tensor, write, write_journal
 import probe
 from probe.api import cli
 from probe.api.packing import pack
+from probe.common import given_paths
 from probe.common.dump.reading import unpacked
 from probe.common.errors import FileCheckException
 
@@ -130,6 +132,55 @@ def test_what_was_unpacked_is_gone_when_the_command_ends(tmp_path: Path) -> None
     assert list((tmp_path / "tmp").iterdir()) == []
     # A part of it is read in the same way.
     assert len(probe.Run(tmp_path / "run.zip" / "step1")) == 2
+
+
+def test_a_page_of_packs_names_the_packs_and_has_the_same_bytes_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(made_run(Path("golden")) / "step0" / "rank1")
+    pack(str(made_run(Path("run"))))
+    pack("golden")
+    contents = []
+    for form in ([], ["--file_type", "db"]):
+        for time in range(2):
+            monkeypatch.setattr(unpacked, "_unpacked", {})
+            output = Path(f"page{len(form)}{time}")
+            output.mkdir()
+            given = ["graph_visualize", "-tp", "run.zip", "-gp", "golden.zip", "-o", str(output)]
+            # Of the two pages one is made by processes of their own.
+            assert cli.main([*given, *form, "--jobs", "1" if form else str(1 + time)]) == 0
+            contents.append(next(output.iterdir()).read_bytes())
+    assert contents[0] == contents[1] and contents[2] == contents[3]
+    assert b"run.zip/step0/rank0/dump.json" in contents[0]
+    assert cli.main(["compare", "run.zip", "golden.zip", "-o", "out", "--html", "--jobs", "1"]) == 0
+    contents += [path.read_bytes() for path in Path("out").rglob("*") if path.is_file()]
+    captured = capsys.readouterr()
+    assert "run.zip/step0/rank1 has no counterpart in the golden run golden.zip" in captured.out + captured.err
+    contents.append((captured.out + captured.err).encode())
+    assert not [content for content in contents if given_paths.PREFIX.encode() in content]
+
+
+def test_json_and_errors_name_the_pack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.zip"
+    pack(str(made_run(tmp_path / "run")))
+    assert cli.main(["show", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["path"] == f"{path}/step0/rank0/dump.json"
+    assert cli.main(["replay", str(path), CALL]) == 2
+    assert f"give the folder of one, such as {path}/step0/rank0." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("inside", ["", "step0", "step0/rank0"])
+def test_acc_check_refuses_a_pack(tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str) -> None:
+    pack(str(made_run(tmp_path / "run")))
+    given = tmp_path / "run.zip" / inside
+    assert cli.main(["acc_check", "-api_info", str(given), "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == (
+        f"msprobe acc_check: {given} is in a pack, which has no values of tensors, and acc_check needs them; "
+        "give the folder instead.\n"
+    )
+    assert not (tmp_path / "out").exists()
 
 
 # --- files from elsewhere

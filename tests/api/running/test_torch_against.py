@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,7 @@ def test_a_run_without_a_difference_goes_on_and_says_so(scripts: Any, tmp_path: 
 @pytest.mark.parametrize(("options", "why"), [
     (("--against", "nowhere"), '"nowhere"; allowed: the path of an existing run'),
     (("--stop-at", "end"), "--stop-at"),
+    (("--stop-at", "divergence"), "give against as well (msprobe run --against GOLDEN)"),
     (("--task", "monitor", "--against", "out"), "--against cannot be used with --task monitor"),
 ])  # fmt: skip
 def test_a_wrong_option_is_refused_before_the_program_runs(
@@ -153,16 +156,18 @@ def layers() -> nn.Sequential:
 
 
 def test_weights_that_differ_are_named_as_the_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained(tmp_path / "a", layers())
+    trained(tmp_path / "my golden", layers())
     net = layers()
     with torch.no_grad():
         net[2].weight[3, 4] += 1
     with pytest.raises(SystemExit) as ended:
-        trained(tmp_path / "b", net, against=str(tmp_path / "a"), stop_at="divergence")
+        trained(tmp_path / "my run", net, against=str(tmp_path / "my golden"), stop_at="divergence")
     PrecisionDebugger.reset()
     assert ended.value.code == 1
     said = capsys.readouterr().err
     assert "weight" in said[said.index("first divergence") :], said
+    (command,) = re.findall("The table: (.+)", said)
+    assert shlex.split(command) == ["msprobe", "compare", str(tmp_path / "my run"), str(tmp_path / "my golden")]
 
 
 def test_a_file_holds_what_its_record_describes_also_where_a_parameter_is_written_to(tmp_path: Path) -> None:
@@ -241,7 +246,7 @@ def test_a_failure_of_the_comparison_ends_it_and_not_the_training(
 
 def test_a_run_that_would_write_into_the_golden_run_is_refused(tmp_path: Path) -> None:
     trained(tmp_path / "a", layers())
-    with pytest.raises(MsprobeException, match="into which this run would write"):
+    with pytest.raises(MsprobeException, match="would write into the same folder"):
         trained(tmp_path / "a", layers(), against=str(tmp_path / "a"))
 
 

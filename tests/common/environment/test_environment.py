@@ -73,6 +73,8 @@ def test_arguments_that_differ_are_named_and_places_of_output_are_not() -> None:
         "--amp on (golden: not there)",
         "--model_path b/x (golden: a/x)",
     ]
+    longer = of("python train.py large --lr 0.2"), of("python train.py --lr 0.2")
+    assert [each.text for each in differences(*longer)] == ["argument 1 of the command is large (golden: not there)"]
     assert differences(target, {}) == [] and differences({"command": 3}, golden) == []
 
 

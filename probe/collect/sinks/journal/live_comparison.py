@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import starmap
@@ -299,7 +300,7 @@ class LiveComparison:
                 if line.startswith(_CAUSE) and line not in so_far.lines:
                     log.warning(line)
         self.is_over = True
-        command = f"msprobe compare {os.path.dirname(os.path.dirname(step.target))} {self._golden.path}"
+        command = shlex.join(["msprobe", "compare", os.path.dirname(os.path.dirname(step.target)), self._golden.path])
         ends = "the program ends here" if self._stops else "later steps are not compared"
         log.warning(f"{step.name} diverges from {self._golden.path}; {ends}. The table: {command}")
         if self._stops:

@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 
-from probe.common import archives, files, log
+from probe.common import archives, files, given_paths, log
 from probe.common.archives import Limits
 from probe.common.dump.layout import MADE_FILES, PROCESS_FILE, is_environment_file
 from probe.common.errors import FileCheckException
@@ -42,16 +42,33 @@ def located(path: str) -> str:
     Raises:
         FileCheckException: as `unpacked` does.
     """
+    pack, inside = _pack_and_inside(path)
+    return os.path.join(unpacked(pack), inside).rstrip(os.sep) if pack else path
+
+
+def refuse_pack(path: str, command: str) -> None:
+    """Check that the content of `path` is not in a pack, for a command that needs what a pack does not have.
+
+    Raises:
+        FileCheckException: it is.
+    """
+    pack, _ = _pack_and_inside(path)
+    if pack:
+        raise FileCheckException(
+            f"{path} is in a pack, which has no values of tensors, and {command} needs them; give the folder instead."
+        )
+
+
+def _pack_and_inside(path: str) -> tuple[str, str]:
+    """The zip file in which `path` is, and its path there; both empty where it is in none."""
     if os.path.isdir(path):
-        return path
+        return "", ""
     pack, inside = path, ""
     while not os.path.lexists(pack) and os.path.dirname(pack) not in ("", pack):
         inside = os.path.join(os.path.basename(pack), inside)
         pack = os.path.dirname(pack)
     is_zip = os.path.isfile(pack) and (pack.endswith(archives.SUFFIX) or archives.first_member(pack) is not None)
-    if not is_zip or os.pardir in inside.split(os.sep):
-        return path
-    return os.path.join(unpacked(pack), inside).rstrip(os.sep)
+    return (pack, inside) if is_zip and os.pardir not in inside.split(os.sep) else ("", "")
 
 
 def unpacked(path: str) -> str:
@@ -78,12 +95,13 @@ def unpacked(path: str) -> str:
 
 
 def _unpack(path: str) -> str:
-    above = tempfile.mkdtemp(prefix="msprobe_")
+    above = tempfile.mkdtemp(prefix=given_paths.PREFIX)
     atexit.register(_remove, above, os.getpid())
     name = os.path.basename(path).removesuffix(archives.SUFFIX)
     folder = os.path.join(above, name if _FOLDER.match(name) else "run")
     ignored = []
     try:
+        given_paths.remember(above, path)
         with archives.opened(path, _LIMITS) as (archive, infos):
             _check_room(path, above, sum(info.file_size for info in infos))
             for info in infos:
