@@ -1,4 +1,4 @@
-"""What the contract suite needs of PyTorch with all values on a device of its own, see ``tests/support/accelerator``."""
+"""What the contract suite needs of PyTorch with values on a device of its own, see ``tests/support/accelerator``."""
 
 from __future__ import annotations
 
