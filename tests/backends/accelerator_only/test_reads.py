@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-SETTINGS: list[tuple[int, dict[str, Any]]] = [
+READS: list[tuple[int, dict[str, Any]]] = [
     (2, {"level": "L0"}),
     (2, {"level": "L1"}),
     (2, {"level": "mix"}),
+    (3, {"level": "L1", "summary_mode": "md5"}),
+    (3, {"level": "L1", "summary_mode": "xor"}),
     (1, {"level": "L1", "task": "overflow_check"}),
     (0, {"level": "mix", "task": "structure"}),
 ]
-"""Settings, and the reads of a step: the statistics with those of the updates, and the sketches."""
+"""Reads of a step, and settings: statistics of calls and updates, sketches, and the bytes that checksums are of."""
 
 
 def network(backend: Any, layers: int) -> Any:
@@ -51,7 +53,7 @@ def trained(backend: Any, runs: Any, layers: int, settings: dict[str, Any] | Non
     return reads, backend.state(model)
 
 
-@pytest.mark.parametrize(("count", "settings"), SETTINGS)
+@pytest.mark.parametrize(("count", "settings"), READS)
 def test_a_step_is_read_as_often_whatever_the_size_of_the_model(
     backend: Any, runs: Any, count: int, settings: dict[str, Any]
 ) -> None:
