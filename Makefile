@@ -3,11 +3,17 @@
 #   make demo                  see the tool at work, in ./.venv
 #   make demo-compare          two runs of it that differ in one place, compared
 #   make demo-graph            the same two runs as one HTML page, which stands at the place where they part
+#   make demo-pack             the two runs of demo-compare as two files to be mailed, compared
+#   make demo-live             the second run compared with the first while it runs; it ends where they part
 #   make demo-overflow         a training of two ranks of which one overflows: which call it was, and the page
 #   make demo-precheck         a step with a wrong kernel: which call it is, and a script that shows it with torch alone
 #   make demo-rollout          an engine whose positions are wrong behind the prompt: the kind of mismatch, the token, the layer
 #   make demo-checkpoints      a model in three formats and layouts, and faults in it that are named
+#   make demo-twice            a training two times, and resumed from its checkpoint: what is not the same, and why
+#   make demo-ranks            two ranks of which one gradient is not reduced, and one is reduced two times
+#   make demo-fingerprint      a trainer and an engine that samples with old weights, proven by a kilobyte for each parameter
 #   make demo-monitor          a training whose loss spikes: the alert, the row that began, a dump of the next step, the page
+#   make demo-experts          tokens that take other experts in bfloat16, and a gradient that turns away in one step
 #   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
 #   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
 #   make check                 before each commit: lint, types, what needs no framework, the contract suite over PyTorch
@@ -49,7 +55,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-rollout demo-checkpoints demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-pack demo-live demo-overflow demo-precheck demo-rollout demo-checkpoints demo-fingerprint demo-twice demo-ranks demo-monitor demo-experts demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -59,6 +65,12 @@ demo-compare: .venv/.installed
 
 demo-graph: .venv/.installed
 	.venv/bin/python examples/demo_graph.py
+
+demo-pack: .venv/.installed
+	.venv/bin/python examples/demo_pack.py
+
+demo-live: .venv/.installed
+	.venv/bin/python examples/demo_live.py
 
 demo-overflow: .venv/.installed
 	.venv/bin/python examples/demo_overflow.py
@@ -72,8 +84,20 @@ demo-rollout: .venv/.installed
 demo-checkpoints: .venv/.installed
 	.venv/bin/python examples/demo_checkpoints.py
 
+demo-twice: .venv/.installed
+	.venv/bin/python examples/demo_twice.py
+
+demo-ranks: .venv/.installed
+	.venv/bin/python examples/demo_ranks.py
+
+demo-fingerprint: .venv/.installed
+	.venv/bin/python examples/demo_fingerprint.py
+
 demo-monitor: .venv/.installed
 	.venv/bin/python examples/demo_monitor.py
+
+demo-experts: .venv/.installed
+	.venv/bin/python examples/demo_experts.py
 
 demo-mindspore: .venv-mindspore/.installed
 	GLOG_v=3 .venv-mindspore/bin/python examples/demo_mindspore.py

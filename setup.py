@@ -9,6 +9,7 @@ _FLAGS = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errn
 _PARTS = (
     "probe/common/_frames.c",
     "probe/common/numerics/_differences.c",
+    "probe/common/numerics/_digests.c",
     "probe/backends/shared/_reduction.c",
     "probe/collect/describing/_makers.c",
     "probe/backends/torch/tensors/_plain_tensors.c",

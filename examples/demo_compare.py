@@ -26,14 +26,14 @@ class ChangedBlock(Block):
         return self.contract(F.gelu(self.expand(x), approximate="tanh"))
 
 
-def run(name: str) -> None:
-    """One training step, collected into the folder `name`."""
+def run(name: str, **settings: str) -> None:
+    """One training step, collected into the folder `name`; `settings` are further ones of the debugger."""
     seed_all(1234)
     model = ByteModel()
     if name == "changed":
         torch.set_num_threads(1)
         model.blocks[-1].__class__ = ChangedBlock
-    debugger = PrecisionDebugger(dump_path=os.path.join(demo_summary.OUTPUT, name), level="mix")
+    debugger = PrecisionDebugger(dump_path=os.path.join(demo_summary.OUTPUT, name), level="mix", **settings)
     batch = torch.tensor(demo_summary.text()[:264]).view(8, 33)
     debugger.start(model)
     F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
@@ -41,11 +41,16 @@ def run(name: str) -> None:
     debugger.step()
 
 
-def compare(command: str = "compare") -> None:
-    """Collect both runs, and give them to a subcommand of ``msprobe``."""
+def collect() -> None:
+    """Collect both runs."""
     shutil.rmtree(demo_summary.OUTPUT, ignore_errors=True)
     for name in ("original", "changed"):
         subprocess.run([sys.executable, __file__, name], check=True)
+
+
+def compare(command: str = "compare") -> None:
+    """Collect both runs, and give them to a subcommand of ``msprobe``."""
+    collect()
     steps = [os.path.join(demo_summary.OUTPUT, name, "step0") for name in ("changed", "original")]
     arguments = [command, "-tp", steps[0], "-gp", steps[1], "-o", os.path.join(demo_summary.OUTPUT, "result")]
     print("\nmsprobe", *arguments, "\n", flush=True)

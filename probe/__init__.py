@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from probe.api.comparing import graph_diff as graph_diff
     from probe.api.comparing import rollout_check as rollout_check
     from probe.api.comparing import verdict as verdict
+    from probe.api.fingerprinting import Fingerprint as Fingerprint
+    from probe.api.fingerprinting import fingerprint as fingerprint
     from probe.api.monitoring.grad_probe import GradComparator as GradComparator
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import acc_check as acc_check
@@ -37,14 +39,16 @@ if TYPE_CHECKING:
     from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport",
-    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance", "factor",
-    "find_overflow", "graph_diff", "load_monitor", "open_graph", "read", "replay", "response_anomaly", "rollout_check",
-    "sketch", "verdict",
+    "Dump", "Fingerprint", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly",
+    "RolloutReport", "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance",
+    "factor", "find_overflow", "fingerprint", "graph_diff", "load_monitor", "open_graph", "read", "replay",
+    "response_anomaly", "rollout_check", "sketch", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
+    "Fingerprint": "probe.api.fingerprinting",
+    "fingerprint": "probe.api.fingerprinting",
     "GradComparator": "probe.api.monitoring.grad_probe",
     "acc_check": "probe.api.replaying",
     "ckpt_compare": "probe.api.comparing",

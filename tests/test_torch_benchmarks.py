@@ -86,3 +86,14 @@ def test_a_tool_that_cannot_run_is_named_and_the_rest_is_measured(tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert "ended with 3:\nno torch here" in done.stderr
     assert "| mounted | ours |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "pairs"), [(["--only", "up before gate"], 8), (["--models", "--only", "Phi3, e"], 1)]
+)
+def test_answers_of_fingerprints_are_those_of_checkpoints(tmp_path: Path, options: list[str], pairs: int) -> None:
+    done = run(tmp_path, "fingerprint_answers.py", *options)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if "first" in line or "second" in line]
+    same = sum(int(line.partition(": ")[2].partition(" same")[0]) for line in lines)
+    assert same >= 2 * pairs and all(line.endswith("0 cannot be told, 0 other") for line in lines)

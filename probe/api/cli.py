@@ -19,6 +19,7 @@ from probe.api.commands.graph_visualize import GraphVisualize
 from probe.api.commands.monitor import Monitor, Trend
 from probe.api.commands.older import refuse, without_framework
 from probe.api.commands.overflow_check import OverflowCheck
+from probe.api.commands.pack import Pack
 from probe.api.commands.question import FINE, Command, CommandGroup, Invocation, Question, UsageError
 from probe.api.commands.recover import Recover
 from probe.api.commands.rollout_check import RolloutCheck
@@ -30,7 +31,7 @@ from probe.common.dump.naming import did_you_mean
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
     ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
-    MergeResult(), CodeMapping(), Parse(), Recover(), ConfigTemplate(), Doctor(), Completion(),
+    MergeResult(), CodeMapping(), Parse(), Recover(), Pack(), ConfigTemplate(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """which command:
@@ -38,6 +39,7 @@ _EPILOG = """which command:
   see what was collected                        msprobe show ./msprobe_output
   loss differs between two runs                 msprobe compare ./run_a ./run_b
   the same for the two newest runs              msprobe compare --last
+  the same while the second run still runs      msprobe run --against ./run_b train.py
   the same as a page to send                    msprobe graph_visualize -tp ./run_a -gp ./run_b
   loss is NaN or infinite                       msprobe overflow_check -i ./run_a
   loss drifts slowly                            msprobe run --task monitor train.py
@@ -45,9 +47,13 @@ _EPILOG = """which command:
   one operator is suspected                     msprobe acc_check -api_info ./run_a
   one call is suspected                         msprobe replay ./dump.json Functional.silu.0
   environments or settings differ               msprobe config_check -d train.sh, and -c PACK_A PACK_B
+  two runs of one program differ                msprobe run --twice train.py
+  a resumed run goes on otherwise               msprobe compare ./resumed ./uninterrupted --resumed
+  ranks drift apart                             msprobe compare --ranks ./run_a
   weights differ                                msprobe ckpt_compare ./a.safetensors ./b.safetensors
   rollout and training differ                   msprobe rollout_check old.npy new.npy
   the run was killed                            msprobe recover ./run_a
+  the other run is on another machine           msprobe pack ./run_a
   kernel dumps of a MindSpore graph             msprobe code_mapping --ir graph.ir --dump_data DIR
   tensors that ATB wrote                        msprobe parse -d ./atb_dump -t npy
   a configuration file to change                msprobe config -o .

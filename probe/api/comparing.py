@@ -162,6 +162,8 @@ def rollout_check(
     dtype: str = "",
     vocabulary: int = 0,
     layers: int = 0,
+    trainer_fingerprint: str | None = None,
+    engine_fingerprint: str | None = None,
 ) -> RolloutReport:
     """Compare two sets of log-probabilities of the same tokens as ``msprobe rollout_check`` does.
 
@@ -183,6 +185,8 @@ def rollout_check(
         dtype: In which both sides compute; by default any up to bfloat16 may be.
         vocabulary: The size of the vocabulary; by default from the ids, or 131072.
         layers: The number of layers of the model, 64 by default.
+        trainer_fingerprint: A file of `probe.fingerprint` of the trainer's weights, or a folder of such, by step.
+        engine_fingerprint: That of the engine, which proves whether its weights are stale.
 
     Returns:
         The report: `kind`, `kinds`, `line`, `numbers`, `by_sequence`, `worst` and more, made when they are asked for.
@@ -195,11 +199,13 @@ def rollout_check(
         >>> report.kind, report.numbers["k3_kl"]  # doctest: +SKIP
         ('rounding', 2.1e-05)
     """
+    from probe.api.weights_in_flight import findings_of
     from probe.rollout.check import check
 
+    proven, remarks = findings_of(trainer_fingerprint, engine_fingerprint)
     sources = {
         "rollout": rollout, "training": training, "mask": mask, "tokens": tokens, "sequences": sequences,
         "prompt_lengths": prompt_lengths, "step": step, "rollout_entropy": rollout_entropy, "current": current,
         "top_logprobs": top_logprobs,
     }  # fmt: skip
-    return check(sources, dtype, vocabulary, layers)
+    return check(sources, dtype, vocabulary, layers, proven, remarks)

@@ -18,6 +18,7 @@ from probe.backends.shared.patching import Attributes
 from probe.backends.shared.randomness import numpy_calls, python_calls, replace_call
 from probe.collect.environment import facts_of
 from probe.common import log
+from probe.common.archives import check_name
 from probe.common.callstack import MARK, OWN_FILES
 from probe.common.dump.stack_text import frame_text
 from probe.common.environment.gathered import clean_settings, gathered
@@ -25,7 +26,7 @@ from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Handle, RandomCall
 from probe.common.log import ERROR_LOG, ErrorLog
 from probe.configcheck.collect import RandomPlaces, TensorRecords, arguments_text, running_settings, static_members
-from probe.configcheck.pack import DEFAULT_PACK, DYNAMIC, ENVIRONMENT, check_name, clean_frame, encoded, merge_pack
+from probe.configcheck.pack import DEFAULT_PACK, DYNAMIC, ENVIRONMENT, clean_frame, encoded, merge_pack
 
 FRAMEWORKS = ("pytorch", "mindspore")
 _BACKENDS = {"pytorch": "torch", "mindspore": "mindspore"}

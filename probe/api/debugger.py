@@ -17,7 +17,7 @@ from probe.common.config.fields import Location, numbers_text, parse_numbers
 from probe.common.containers import by_prefix
 from probe.common.errors import MsprobeException
 from probe.common.harmless_text import show
-from probe.common.interfaces import CallChecker
+from probe.common.interfaces import CallChecker, JudgeStep
 
 if TYPE_CHECKING:
     from probe.api.monitoring.grad_probe import GradientProbe
@@ -44,6 +44,9 @@ class PrecisionDebugger:
         module: A pattern such as ``layers.1`` or ``*Norm``; modules that fit, and everything inside of them.
         api: A pattern such as ``softmax``; calls of functions that fit.
         model: The module, or modules, for a `start` that is given none, as older releases had it.
+        against: A golden run with which each call is compared while the program runs.
+        stop_at: ``divergence`` ends the program, with status 1, after the step that diverges from it.
+        summary_mode: ``statistics``, ``md5`` or ``xor``; what a record has of a tensor, which wins over the file, too.
 
     Raises:
         MsprobeException: a value is wrong; the message names it and what is allowed.
@@ -92,10 +95,14 @@ class PrecisionDebugger:
         api: str | None = None,
         *,
         model: Any = None,
+        against: str | None = None,
+        stop_at: str | None = None,
+        summary_mode: str | None = None,
     ) -> None:
         cls = type(self)
         arguments = {
-            "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api
+            "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api,
+            "against": against, "stop_at": stop_at, "summary_mode": summary_mode,
         }  # fmt: skip
         if sinks is not None:
             _check_sinks(sinks)
@@ -106,7 +113,7 @@ class PrecisionDebugger:
                 cls._remember(model)
             return
         self._served_by = loader.detect(self.backend)
-        self._session = Session(loader.load(self._served_by), config_path, arguments, _checker, sinks)
+        self._session = Session(loader.load(self._served_by), config_path, arguments, _checker, sinks, _judge)
         self._config_path = config_path
         self._check_model(model)
         self._probe = _probe(self._session.config, self._served_by)
@@ -128,7 +135,7 @@ class PrecisionDebugger:
         if config_path is not None and config_path != self._config_path:
             used = "none" if self._config_path is None else show(self._config_path)
             ignored.append(("config_path", show(config_path), used))
-        for name in ("task", "dump_path", "level", "module", "api"):
+        for name in ("task", "dump_path", "level", "module", "api", "against", "stop_at", "summary_mode"):
             if arguments[name] is not None and arguments[name] != getattr(config, name):
                 ignored.append((name, show(arguments[name]), show(getattr(config, name))))
         step, used = arguments["step"], numbers_text(config.step) or "all"
@@ -320,6 +327,13 @@ def _checker(config: Config, adapter: FrameworkAdapter) -> CallChecker:
     from probe.runtime_checks.free_benchmark import FreeBenchmark
 
     return FreeBenchmark(config, adapter)
+
+
+def _judge() -> JudgeStep:
+    # Whoever does not ask for it imports no comparison.
+    from probe.compare.while_running import judge
+
+    return judge
 
 
 def _classes_text(sinks: Iterable[Any]) -> str:

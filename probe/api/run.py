@@ -16,7 +16,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.api.following import environment
@@ -32,7 +32,7 @@ from probe.common.config.fields import numbers_text
 from probe.common.dump import processes
 from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text, is_installed
 from probe.common.dump.processes import RunProcess
-from probe.common.dump.reading.runs import folders_of_run
+from probe.common.dump.reading.runs import find_dumps, folders_of_run
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 
@@ -78,7 +78,8 @@ class RunningProgram:
 
     Args:
         config_path: A configuration file, or ``None``.
-        arguments: `task`, `dump_path`, `level` and `step`, which win over the file; ``None`` of what is not given.
+        arguments: `task`, `dump_path`, `level`, `step` and others, which win over the file; ``None`` of what is not
+            given.
         step_after: What a step ends with, see `TrainingLoop`.
         process: What this process is in a run that another one began; without it, it begins one.
         follow: True to collect from Pythons, too, that the program starts as commands of their own.
@@ -100,12 +101,15 @@ class RunningProgram:
     ) -> None:
         used = arguments if config_path is not None else _with_defaults(arguments)
         self.config = ConfigReload(config_path, used).config
+        if self.config.against is not None:
+            find_dumps(self.config.against)  # before the program begins
         # The program may change its directory.
         self._config_path = config_path and os.path.abspath(config_path)
         dump_path = os.path.abspath(self.config.dump_path)
-        self._arguments = {**arguments, "dump_path": dump_path}
+        against = self.config.against and os.path.abspath(self.config.against)
+        self._arguments = {**arguments, "dump_path": dump_path, "against": against}
         """The unchanged values, for other processes of the program."""
-        self._used = {**used, "dump_path": dump_path}
+        self._used = {**used, "dump_path": dump_path, "against": against}
         self._step_after = step_after
         self._loops: dict[str, TrainingLoop] = {}
         self._own_debugger = False
@@ -279,6 +283,11 @@ class RunningProgram:
             self._try(self._debugger.reset)
             self._debugger = None
 
+    @property
+    def has_diverged(self) -> bool:
+        """True if the program is to end, or has ended, because it diverges from the golden run."""
+        return any(loop.session is not None and loop.session.stops_program for loop in self._loops.values())
+
     def end(self, reason: str) -> bool:
         """The program has ended: say what was collected, or why nothing was; false if nothing was.
 
@@ -298,7 +307,9 @@ class RunningProgram:
     def _say_what_was_collected(self, reason: str) -> bool:
         failed = bool(reason)
         for loop in self._loops.values():
-            loop.finish(failed)
+            # It has ended already.
+            with suppress(SystemExit):
+                loop.finish(failed)
         failures = (why for loop in self._loops.values() for why in (loop.failure, loop.refused) if why)
         failure = next(failures, "")
         in_step = any(loop.step_open for loop in self._loops.values())

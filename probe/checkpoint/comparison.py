@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
 from probe.checkpoint import measuring
+from probe.checkpoint.fingerprints.entry import Fingerprinted, NotHeldError, rests_on_fingerprint
+from probe.checkpoint.fingerprints.judging import are_same, measure
+from probe.checkpoint.fingerprints.parts import first_rows, may_be_reordered, rest_is_zero, verdicts_of_parts
 from probe.checkpoint.holding import explain, summarise
-from probe.checkpoint.measuring import Measured, measure
+from probe.checkpoint.measuring import Measured
 from probe.checkpoint.pairing.matching import match
-from probe.checkpoint.pairing.pairs import Pair, Side, best
+from probe.checkpoint.pairing.pairs import Pair, Side
 from probe.checkpoint.readers.opening import open_checkpoint
 from probe.checkpoint.report import (
     DIFFERENT,
@@ -21,6 +24,7 @@ from probe.checkpoint.report import (
     MISSING,
     ROUNDING,
     SHAPE,
+    UNKNOWN,
     Checkpoint,
     CheckpointOptions,
     Parameter,
@@ -29,8 +33,10 @@ from probe.checkpoint.report import (
     Setting,
     counted,
 )
+from probe.checkpoint.sampling import best
 from probe.checkpoint.scheme import is_computed, order_of
 from probe.checkpoint.stored import Reshaped, Slice, Tensor, close_all
+from probe.common.environment.gathered import clean_settings
 from probe.common.progress import ProgressCallback, with_progress
 
 _DIGITS = re.compile(r"\d+")
@@ -38,20 +44,26 @@ _VOCABULARY = ("embed.", "head.")
 _NUMBERS = ("max_abs", "max_rel", "ulp_max", "ulp_mean", "l2", "relative_l2", "cos")
 
 
-def judge(pair: Pair) -> Parameter:
-    """Compare a pair, in the layout that was chosen for it."""
+def judge(pair: Pair, told: Measured | None = None) -> Parameter:
+    """Compare a pair, in the layout that was chosen for it; `told` is the verdict on a part of a fingerprint."""
     if pair.one is None or pair.other is None:
         return missing(pair)
     one, other = pair.tensors
     row = _row(pair)
     words = "" if pair.reading is None else pair.reading.words
-    measured = measure(one, other) if one.shape == other.shape else None
+    try:
+        measured = told or (measure(one, other) if one.shape == other.shape else None)
+    except NotHeldError:
+        measured = Measured(UNKNOWN, "two fingerprints in another layout: give one of the checkpoints", *[None] * 7)
+    if measured is not None and measured.verdict == DIFFERENT and may_be_reordered(pair):
+        how = "its numbers are the golden ones in another order, of which two fingerprints do not tell the layout"
+        measured = Measured(UNKNOWN, f"{how}: give one of the checkpoints", *[None] * 7)
     if measured is None:
         words, measured = _without_ones(pair.one.tensor, pair.other.tensor)
     if measured is None:
         return _other_shape(pair, row)
     _fill(row, measured)
-    if pair.wrong and row.verdict != DIFFERENT:
+    if pair.wrong and row.verdict not in (DIFFERENT, UNKNOWN):
         row.verdict = DIFFERENT
         words = "" if pair.wrong.startswith("is the golden one") else words
         row.how = _joined(*pair.how, f"{words}, {pair.wrong}".strip(", "), measured.how)
@@ -71,7 +83,7 @@ def _row(pair: Pair) -> Parameter:
 
 def _fill(row: Parameter, measured: Measured) -> None:
     row.verdict = measured.verdict
-    row.numbers = {name: getattr(measured, name) for name in _NUMBERS}
+    row.numbers = {name: value for name in _NUMBERS if (value := getattr(measured, name)) is not None}
 
 
 def _joined(*words: str) -> str:
@@ -95,16 +107,20 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
     if not one.shape or one.shape[1:] != other.shape[1:]:
         return row
     rows = min(one.shape[0], other.shape[0])
-    common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
-    if common.verdict not in FINE:
-        common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
     longer, which = (one, "first") if one.shape[0] > rows else (other, "second")
     count = longer.shape[0] - rows
+    if rests_on_fingerprint(longer):
+        common, ends = first_rows(one, other), "first"
+    else:
+        common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
+        if common.verdict not in FINE:
+            common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
     more = "more" if which == "first" else "fewer"
     if common.verdict not in FINE:
-        row.how = _joined(*pair.how, _within(one, other, rows, count, more), shapes)
+        held = rests_on_fingerprint(one) or rests_on_fingerprint(other)
+        row.how = _joined(*pair.how, common.how if held else _within(one, other, rows, count, more), shapes)
         return row
-    zero = _is_zero(longer, rows)
+    zero = rest_is_zero(longer, rows) if isinstance(longer, Fingerprinted) else _is_zero(longer, rows)
     if (
         ends == "first"
         and pair.key.startswith(_VOCABULARY)
@@ -244,7 +260,7 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
         if side.tensor.key is not None and side.tensor.key == tensors[name].key:
             return name
     chosen = best(side.tensor, [(name, tensors[name]) for name in alike])
-    if chosen is not None and chosen[2] == 0 and measuring.are_same(side.tensor, chosen[1]):
+    if chosen is not None and chosen[2] == 0 and are_same(side.tensor, chosen[1]):
         return chosen[0]
     return None
 
@@ -276,12 +292,18 @@ def compare_checkpoints(
         close_all()
 
 
+def compare_contents(one: Checkpoint, other: Checkpoint, options: CheckpointOptions | None = None) -> Report:
+    """Compare two checkpoints that are open already."""
+    return _compare(one, other, options or CheckpointOptions(), None)
+
+
 def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, watch: ProgressCallback | None) -> Report:
     pairs = match(left, right, options)
     order = {name: index for index, name in enumerate(left.weights)}
     pairs.sort(key=lambda pair: (order_of(pair.key), order.get(pair.one.name if pair.one else "", len(order))))
     every = pairs if watch is None else with_progress(pairs, watch, "parameters", len(pairs))
-    rows = [(judge(pair), pair) for pair in every]
+    parts = verdicts_of_parts(pairs)
+    rows = [(judge(pair, parts.get(id(pair))), pair) for pair in every]
     tie(rows, (left.weights, right.weights))
     explain(rows)
     check_rounding([row for row, _ in rows])
@@ -290,14 +312,20 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
         left.path, right.path, left.format, right.format, parameters, layers=summarise(parameters),
         notes=[*left.notes, *right.notes],
     )  # fmt: skip
-    report.replicas = [*_replicas(left), *_replicas(right)]
-    report.settings = _settings(left.settings, right.settings)
+    for side in (left, right):
+        report.replicas += [*side.told_replicas, *replicas_that_differ(side)]
+    settings = left.settings, right.settings
+    if any(rests_on_fingerprint(each) for side in (left, right) for each in side.weights.values()):
+        # A fingerprint, which is sent to others, has no secrets and no paths.
+        settings = clean_settings(left.settings)[0], clean_settings(right.settings)[0]
+    report.settings = _settings(*settings)
     if options.optimizer:
         report.optimizer = _optimizer(left.optimizer, right.optimizer)
     return report
 
 
-def _replicas(content: Checkpoint) -> list[Replica]:
+def replicas_that_differ(content: Checkpoint) -> list[Replica]:
+    """The copies of parameters that have to be equal and are not."""
     found = []
     for name, ranks, one, other in content.replicas:
         if one.shape != other.shape:
@@ -305,7 +333,7 @@ def _replicas(content: Checkpoint) -> list[Replica]:
             continue
         measured = measure(one, other)
         if measured.verdict != IDENTICAL:
-            found.append(Replica(content.path, name, ranks, measured.max_abs))
+            found.append(Replica(content.path, name, ranks, measured.max_abs or 0.0))
     return found
 
 

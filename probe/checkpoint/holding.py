@@ -12,9 +12,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from probe.checkpoint.measuring import is_complex, measure
-from probe.checkpoint.pairing.pairs import SLACK, Pair, Samples, apart, sample
+from probe.checkpoint.fingerprints.entry import Fingerprinted, is_whole
+from probe.checkpoint.fingerprints.judging import measure
+from probe.checkpoint.fingerprints.telling import changes
+from probe.checkpoint.measuring import is_complex
+from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.report import CLOSE, DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, Parameter
+from probe.checkpoint.sampling import SLACK, Samples, apart, sample
 from probe.checkpoint.scheme import Layer, layer_of
 from probe.checkpoint.stored import Array, Shape, Tensor
 from probe.common.numerics.formats import format_of
@@ -24,7 +28,7 @@ from probe.shards.split import numbers
 _NEAR = 0.07
 """The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
 _MOST = 2000
-"""Parameters of one shape among which another is looked for. A guess: their samples take 24 MB."""
+"""Parameters of one shape among which another is looked for. A guess: their samples take 2 MB."""
 _LARGEST = 1 << 28
 """Bytes of a parameter that is looked at as a whole."""
 _MOST_TOLD = 50
@@ -74,6 +78,8 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
     for _, pair in rows:
         if pair.other is not None:
             tensor = pair.tensors[1] if pair.one is not None else pair.other.tensor
+            if not is_whole(tensor):
+                continue
             golden[tensor.shape, is_complex(tensor)].members.append(_Held(pair, tensor, labels[id(pair)]))
     told = 0
     for row, pair in rows:
@@ -82,6 +88,8 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
         if row.verdict == DIFFERENT and row.numbers.get("max_abs") == 0:
             continue
         one = pair.tensors[0] if pair.other is not None else pair.one.tensor
+        if not is_whole(one):
+            continue
         words = _held(one, pair, golden[one.shape, is_complex(one)], row)
         if not words and pair.other is not None and told < _MOST_TOLD:
             told += 1
@@ -151,7 +159,7 @@ def _place(each: _Held, mine: Layer | None) -> str:
 def _tied(pair: Pair, golden: _Golden) -> str:
     """Another golden parameter that is the golden one, too."""
     other = pair.tensors[1]
-    if len(other.shape) < 2:
+    if len(other.shape) < 2 or not is_whole(other):
         return ""
     for _, each in golden.near(sample(other), pair.key, 0):
         if measure(each.tensor, other).verdict in FINE:
@@ -164,6 +172,11 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if one.shape != other.shape or max(one.nbytes, other.nbytes) > _LARGEST or not one.size:
         return
     if any(is_complex(each) or format_of(each.dtype) is None for each in (one, other)):
+        return
+    if not is_whole(one) or not is_whole(other):
+        return
+    if isinstance(one, Fingerprinted) or isinstance(other, Fingerprinted):
+        yield from changes(one, other)
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
     bad = ~np.isfinite(left), ~np.isfinite(right)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, Optional
 
 import numpy as np
 
@@ -29,13 +30,14 @@ class Measured:
 
     verdict: str
     how: str = ""
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    ulp_max: float = 0.0
-    ulp_mean: float = 0.0
-    l2: float = 0.0
-    relative_l2: float = 0.0
-    cos: float = 1.0
+    max_abs: Optional[float] = 0.0  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """``None``, as the others, if it is not known."""
+    max_rel: Optional[float] = 0.0  # noqa: UP045
+    ulp_max: Optional[float] = 0.0  # noqa: UP045
+    ulp_mean: Optional[float] = 0.0  # noqa: UP045
+    l2: Optional[float] = 0.0  # noqa: UP045
+    relative_l2: Optional[float] = 0.0  # noqa: UP045
+    cos: Optional[float] = 1.0  # noqa: UP045
 
 
 def blocks(one: Tensor) -> Iterator[tuple[int, int]]:
@@ -59,13 +61,6 @@ def measure(one: Tensor, other: Tensor) -> Measured:
         other.release()
 
 
-def are_same(one: Tensor, other: Tensor) -> bool:
-    """True if both have the same dtype, shape and bits."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return measure(one, other).verdict == IDENTICAL
-
-
 def is_complex(tensor: Tensor) -> bool:
     """True if the numbers of a tensor are complex, which no real ones are compared with."""
     found = format_of(tensor.dtype)
@@ -80,13 +75,19 @@ def _same_bits(one: Array, other: Array) -> bool:
     return bool(np.array_equal(one.view(wide), other.view(wide)))
 
 
-def _measure(one: Tensor, other: Tensor) -> Measured:
+def not_comparable(one: Tensor, other: Tensor) -> str:
+    """The reason why the numbers of two tensors cannot be compared; empty if they can."""
     formats = format_of(one.dtype), format_of(other.dtype)
     if any(each is None or each.kind is Kind.BITS or each.packed > 1 for each in formats):
-        return Measured(DIFFERENT, "other bits", *[math.nan] * 7)
-    if is_complex(one) != is_complex(other):
-        return Measured(DIFFERENT, "only one is complex", *[math.nan] * 7)
-    totals, ulps = Totals(), _Ulps(_coarser(one.dtype, other.dtype))
+        return "other bits"
+    return "only one is complex" if is_complex(one) != is_complex(other) else ""
+
+
+def _measure(one: Tensor, other: Tensor) -> Measured:
+    unlike = not_comparable(one, other)
+    if unlike:
+        return Measured(DIFFERENT, unlike, *[math.nan] * 7)
+    totals, ulps = Totals(), _Ulps(coarser(one.dtype, other.dtype))
     guesses = _guesses(one.dtype, other.dtype)
     special = False
     for rows in blocks(one):
@@ -128,7 +129,7 @@ def _judged(one: Tensor, other: Tensor, totals: Totals, ulps: _Ulps, guesses: li
     if distances.largest == 0:
         if one.dtype == other.dtype:
             return Measured(CLOSE, "0.0 and -0.0, or other bits of NaN", **numbers)
-        longer, shorter = _by_bits(one.dtype, other.dtype)
+        longer, shorter = by_bits(one.dtype, other.dtype)
         return Measured(ROUNDING, f"{longer} storage of {shorter} values", **numbers)
     if guesses:
         return Measured(ROUNDING, guesses[0], **numbers)
@@ -143,7 +144,8 @@ def _common(one: Array, other: Array) -> tuple[Array, Array]:
     return one.astype(kind, copy=False).reshape(-1), other.astype(kind, copy=False).reshape(-1)
 
 
-def _by_bits(one: str, other: str) -> tuple[str, str]:
+def by_bits(one: str, other: str) -> tuple[str, str]:
+    """The dtype with more bits, and the other one."""
     sizes = [0 if (found := format_of(each)) is None else found.bits for each in (one, other)]
     return (one, other) if sizes[0] >= sizes[1] else (other, one)
 
@@ -156,7 +158,7 @@ def _real(dtype: str) -> Format | None:
     return found if found is not None and found.digits > 1 else None
 
 
-def _coarser(one: str, other: str) -> Format | None:
+def coarser(one: str, other: str) -> Format | None:
     """The format of both that has fewer digits."""
     found = [each for each in (_real(one), _real(other)) if each is not None]
     return min(found, key=lambda each: each.digits) if found else None
@@ -191,23 +193,37 @@ class _Ulps:
 _Fits = Callable[[Array, Array], bool]
 
 
-def _guesses(one: str, other: str) -> dict[str, _Fits]:
-    """Conversion that may have made one side of the other: rounded, or truncated, to a shorter format."""
+class Conversion(NamedTuple):
+    """A conversion that may have made one side of the other."""
+
+    words: str
+    to: Format | None
+    """The shorter format that numbers were rounded to; ``None`` if they were cut off to bfloat16."""
+    exact: int
+    """The side that was converted into the other one: 0 for the first."""
+
+
+def conversions(one: str, other: str) -> list[Conversion]:
+    """The conversions that are tried for two dtypes: rounding, or truncation, to a shorter format."""
     sides = _real(one), _real(other)
     if None in sides:
-        return {}
-    found: dict[str, _Fits] = {}
+        return []
+    found: list[Conversion] = []
     for name in dict.fromkeys((*(side.name for side in sides if side is not None), *_SHORTER)):
         to = FORMATS[name.replace("_", "")]
         for index, (side, words) in enumerate(zip(sides, ("", " on the first side"))):
             if side is not None and to.digits < side.digits:
                 # The one that has more digits was rounded.
-                found[f"rounded to {name}{'' if index == 0 else words}"] = _rounds(to, index)
+                found.append(Conversion(f"rounded to {name}{'' if index == 0 else words}", to, index))
     for index in (0, 1):
         side = sides[index]
         if side is not None and side.digits > FORMATS["bfloat16"].digits:
-            found[f"cut off to bfloat16{' on the first side' if index else ''}"] = _cuts(index)
+            found.append(Conversion(f"cut off to bfloat16{' on the first side' if index else ''}", None, index))
     return found
+
+
+def _guesses(one: str, other: str) -> dict[str, _Fits]:
+    return {words: _cuts(index) if to is None else _rounds(to, index) for words, to, index in conversions(one, other)}
 
 
 def _rounds(to: Format, index: int) -> _Fits:

@@ -10,11 +10,13 @@ from html import escape
 from typing import Any
 
 from probe.checkpoint.report import (
+    CLOSE,
     DIFFERENT,
     FINE,
     IDENTICAL,
     MISSING,
     SHAPE,
+    UNKNOWN,
     Parameter,
     Report,
     count_verdicts,
@@ -73,9 +75,9 @@ def parameter(of: Parameter) -> str:
     if of.verdict == MISSING:
         side = "second" if of.name else "first"
         return f"{names}: missing in the {side} checkpoint" + (f" ({of.how})" if of.how else "")
-    shown = [
-        f"{label} {of.numbers[label]:.3g}" for label in ("max_abs", "max_rel", "ulp_max", "cos") if label in of.numbers
-    ]
+    # A fingerprint gives estimates of distances, and not of the largest difference.
+    labels = ("max_abs", "max_rel", "ulp_max", "cos") if "max_abs" in of.numbers else ("relative_l2", "cos")
+    shown = [f"{label} {of.numbers[label]:.3g}" for label in labels if label in of.numbers]
     how = f" ({of.how})" if of.how else ""
     return f"{names}: {of.verdict}{how}" + (f", {', '.join(shown)}" if shown and of.verdict != IDENTICAL else "")
 
@@ -239,7 +241,7 @@ def _write_page(report: Report, path: str) -> None:
 
 
 def _write_xlsx(report: Report, path: str) -> None:
-    red, yellow = ("different", "missing", "shape"), ("close",)
+    red, yellow = (DIFFERENT, MISSING, SHAPE), (CLOSE, UNKNOWN)
     sheets = [
         Sheet(
             "summary", [("answer", report.answer), ("why", report.why), *(("layers", each) for each in report.layers)]

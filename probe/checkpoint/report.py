@@ -9,15 +9,16 @@ from typing import Any, Optional
 from probe.checkpoint.stored import Tensor
 from probe.common.errors import MsprobeException
 
-IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE = (
+IDENTICAL, ROUNDING, UNKNOWN, CLOSE, DIFFERENT, MISSING, SHAPE = (
     "identical",
     "rounding",
+    "cannot be told",
     "close",
     "different",
     "missing",
     "shape",
 )
-VERDICTS = (IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE)
+VERDICTS = (IDENTICAL, ROUNDING, UNKNOWN, CLOSE, DIFFERENT, MISSING, SHAPE)
 """From the best to the worst."""
 FINE = (IDENTICAL, ROUNDING)
 
@@ -96,15 +97,18 @@ class Report:
 
     @property
     def answer(self) -> str:
-        """``identical``, ``rounding`` or ``different``."""
+        """``identical``, ``rounding`` or ``different``, and of fingerprints ``cannot be told``."""
         everything = [*self.parameters, *self.optimizer]
-        if self.replicas or not all(each.is_fine for each in everything):
+        if self.replicas or not all(each.is_fine or each.verdict == UNKNOWN for each in everything):
             return DIFFERENT
+        if not all(each.is_fine for each in everything):
+            return UNKNOWN
         return ROUNDING if any(each.verdict == ROUNDING for each in everything) else IDENTICAL
 
     @property
     def found(self) -> bool:
-        return self.answer == DIFFERENT
+        """True if something differs, or may."""
+        return self.answer in (DIFFERENT, UNKNOWN)
 
     @property
     def why(self) -> str:
@@ -174,6 +178,16 @@ class Checkpoint:
     """Copies of one parameter on several ranks, which have to be equal: name, ranks, the tensors."""
     pieces: dict[str, list[Tensor]] = field(default_factory=dict)
     """The parts of ranks of which a parameter may have been joined, by its name."""
+
+    joined_otherwise: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters of a fingerprint whose parts are joined along the other dimension, where either may be meant."""
+    told_replicas: list[Replica] = field(default_factory=list)
+    """Copies that differed when a fingerprint of them was made."""
+    step: Optional[int] = None  # noqa: UP045
+    """The step of a training, and the rank, that a fingerprint is of."""
+    rank: Optional[int] = None  # noqa: UP045
+    parts: dict[str, Any] = field(default_factory=dict)
+    """The places that the parts of a rank have in parameters, in the fingerprint of a rank."""
 
     @property
     def container(self) -> str:

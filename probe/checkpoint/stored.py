@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -31,15 +32,18 @@ class _Open:
 
     def __init__(self) -> None:
         self._streams: OrderedDict[str, BinaryIO] = OrderedDict()
+        self._lock = threading.Lock()
 
     def descriptor(self, path: str) -> int:
-        stream = self._streams.get(path)
-        if stream is None:
-            while len(self._streams) >= _MOST_OPEN:
-                self._streams.popitem(last=False)[1].close()
-            stream = self._streams[path] = files.open_for_reading(path, 0)
-        self._streams.move_to_end(path)
-        return stream.fileno()
+        # Several threads read; so many others are opened before one is closed that a thread has just asked for.
+        with self._lock:
+            stream = self._streams.get(path)
+            if stream is None:
+                while len(self._streams) >= _MOST_OPEN:
+                    self._streams.popitem(last=False)[1].close()
+                stream = self._streams[path] = files.open_for_reading(path, 0)
+            self._streams.move_to_end(path)
+            return stream.fileno()
 
     def close(self) -> None:
         while self._streams:
@@ -115,6 +119,8 @@ class Tensor(ABC):
         self.shape = shape
         self.origin = ""
         """Origin of the tensor, in words that follow "how"; empty if it lies in a file as it is."""
+        self.entry: Any = None
+        """Its fingerprint, once it was made; see `probe.checkpoint.fingerprints`."""
 
     @cached_property
     def words(self) -> np.dtype[Any]:
@@ -146,6 +152,10 @@ class Tensor(ABC):
     def read(self) -> Array:
         """The bits of all elements."""
         return self.rows(0, self.row_count).reshape(self.shape)
+
+    def element(self, index: int, origin: str = "") -> Tensor:
+        """One tensor of a stack, read alone where it lies alone."""
+        return Element(self, index, origin)
 
     def release(self) -> None:  # noqa: B027 (most hold nothing)
         """Forget what was read."""
@@ -191,6 +201,14 @@ class Stored(Tensor):
     @property
     def key(self) -> object:
         return (self.file.path, self.offset, self.dtype, self.shape, self.strides)
+
+    def element(self, index: int, origin: str = "") -> Tensor:
+        if self.strides is not None:
+            return Element(self, index, origin)
+        size = math.prod(self.row_shape) * self.words.itemsize
+        found = Stored(self.file, self.offset + index * size, self.dtype, self.row_shape, big=self.big)
+        found.origin = origin
+        return found
 
     def rows(self, start: int, stop: int) -> Array:
         if self.strides is not None:
@@ -277,7 +295,7 @@ class Segments(Tensor):
 
     def __init__(self, parts: Sequence[Tensor], shape: Shape, origin: str = "") -> None:
         super().__init__(parts[0].dtype, shape)
-        self._parts = list(parts)
+        self.parts = list(parts)
         self.origin = origin
         assert sum(part.size for part in parts) == self.size
 
@@ -286,7 +304,7 @@ class Segments(Tensor):
         first, last = start * width, stop * width
         found = np.empty(last - first, self.words)
         begin = 0
-        for part in self._parts:
+        for part in self.parts:
             low, high = max(first, begin), min(last, begin + part.size)
             if low < high:
                 found[low - first : high - first] = part.rows(low - begin, high - begin)
@@ -304,7 +322,7 @@ class Slice(Tensor):
     def __init__(self, of: Tensor, ranges: Sequence[tuple[int, int, int]], origin: str = "") -> None:
         self._lengths = [len(range(*each)) for each in ranges]
         super().__init__(of.dtype, (sum(self._lengths), *of.row_shape))
-        self._of, self.ranges = of, list(ranges)
+        self.of, self.ranges = of, list(ranges)
         self.origin = origin or of.origin
 
     def rows(self, start: int, stop: int) -> Array:
@@ -312,7 +330,7 @@ class Slice(Tensor):
         for (first, _, step), length in zip(self.ranges, self._lengths):
             low, high = max(start, begin) - begin, min(stop, begin + length) - begin
             if low < high:
-                rows = self._of.rows(first + low * step, first + (high - 1) * step + 1)
+                rows = self.of.rows(first + low * step, first + (high - 1) * step + 1)
                 found.append(rows[::step])
             begin += length
         if not found:
@@ -321,7 +339,7 @@ class Slice(Tensor):
         return only
 
     def release(self) -> None:
-        self._of.release()
+        self.of.release()
 
 
 class Element(Tensor):
@@ -329,27 +347,16 @@ class Element(Tensor):
 
     def __init__(self, of: Tensor, index: int, origin: str = "") -> None:
         super().__init__(of.dtype, of.row_shape)
-        self._of, self._index = of, index
+        self.of, self._index = of, index
         self.origin = origin
 
     def rows(self, start: int, stop: int) -> Array:
-        whole = self._of.rows(self._index, self._index + 1)[0]
+        whole = self.of.rows(self._index, self._index + 1)[0]
         rows: Array = whole.reshape(self.row_count, *self.row_shape)[start:stop]
         return rows
 
     def release(self) -> None:
-        self._of.release()
-
-
-def element(of: Tensor, index: int, origin: str = "") -> Tensor:
-    """One tensor of a stack, read alone where it lies alone."""
-    found: Tensor
-    if isinstance(of, Stored) and of.strides is None:
-        size = math.prod(of.row_shape) * of.words.itemsize
-        found = Stored(of.file, of.offset + index * size, of.dtype, of.row_shape, big=of.big)
-        found.origin = origin
-        return found
-    return Element(of, index, origin)
+        self.of.release()
 
 
 def stacked(parts: Sequence[Tensor], origin: str = "") -> Tensor:
@@ -367,19 +374,19 @@ class Reshaped(Tensor):
 
     def __init__(self, of: Tensor, shape: Shape, origin: str = "") -> None:
         super().__init__(of.dtype, shape)
-        self._of = of
+        self.of = of
         self.origin = origin or of.origin
         assert self.size == of.size
 
     def rows(self, start: int, stop: int) -> Array:
-        width, inner = math.prod(self.row_shape), max(math.prod(self._of.row_shape), 1)
+        width, inner = math.prod(self.row_shape), max(math.prod(self.of.row_shape), 1)
         first, last = start * width, stop * width
         low, high = first // inner, -(-last // inner)
-        line = self._of.rows(low, high).reshape(-1)
+        line = self.of.rows(low, high).reshape(-1)
         return line[first - low * inner : last - low * inner].reshape(stop - start, *self.row_shape)
 
     def release(self) -> None:
-        self._of.release()
+        self.of.release()
 
 
 class Transposed(Tensor):
@@ -387,20 +394,20 @@ class Transposed(Tensor):
 
     def __init__(self, of: Tensor, origin: str = "transposed") -> None:
         super().__init__(of.dtype, (*of.shape[:-2], of.shape[-1], of.shape[-2]))
-        self._of = of
+        self.of = of
         self._held: Array | None = None
         self.origin = origin
 
     def rows(self, start: int, stop: int) -> Array:
         if len(self.shape) > 2:
-            return self._of.rows(start, stop).swapaxes(-1, -2)
+            return self.of.rows(start, stop).swapaxes(-1, -2)
         if self._held is None:
-            self._held = self._of.read()
+            self._held = self.of.read()
         return np.ascontiguousarray(self._held[:, start:stop].T)
 
     def release(self) -> None:
         self._held = None
-        self._of.release()
+        self.of.release()
 
 
 def _contiguous(shape: Shape) -> Shape:

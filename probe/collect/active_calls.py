@@ -16,6 +16,7 @@ class ActiveCall:
     __slots__ = (
         "__weakref__",
         "api",
+        "arguments",
         "base",
         "begun",
         "fields",
@@ -46,6 +47,8 @@ class ActiveCall:
         self.frame: FrameType | None = None
         """The caller's frame, of a module's forward while it runs."""
         self.api: ApiName | None = None
+        self.arguments: Any = None
+        """The arguments, as long as they are needed."""
         self.opened: list[ActiveCall] | None = None
         """The active calls of the thread on which a backward began."""
         self.held: list[Any] | None = None

@@ -26,9 +26,11 @@ from probe.common.dump import naming
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.layout import process_folder
 from probe.common.errors import MsprobeException
-from probe.common.interfaces import ModuleName
+from probe.common.interfaces import JudgeStep, ModuleName
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+FOUND_DIVERGENCE = 1
+"""The exit status of a program that ends because it diverges from the golden run."""
 _LAST_LINE = "All wanted data has been collected; this debugger collects nothing more. msprobe ends successfully."
 
 
@@ -51,6 +53,7 @@ class Session:
         arguments: The constructor's other arguments, which win over the file.
         make_checker: Makes what checks calls, if the configuration asks for checks.
         sinks: What receives the calls instead of the sinks that the configuration stands for.
+        make_judge: Makes what compares a step with that of a golden run.
 
     Raises:
         MsprobeException: something in the configuration is wrong.
@@ -63,6 +66,7 @@ class Session:
         arguments: dict[str, Any],
         make_checker: MakeChecker,
         sinks: Sequence[Sink] | None = None,
+        make_judge: Callable[[], JudgeStep] | None = None,
     ) -> None:
         self._adapter = adapter
         self._config_file = ConfigReload(config_path, arguments)
@@ -92,11 +96,13 @@ class Session:
         self.are_all_empty = True
         """True as long as no step has ended of which a sink has records, or a reason to have none."""
         self._losses_logged: dict[int, str] = {}
+        self.stops_program = False
+        """True if the program is to end after a step that diverges from the golden run."""
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
         host = Host(
             adapter, lambda: self.config, self.collector.failed, self._known_rank, self._end_for_good,
-            self.collector.numbers,
+            self.collector.numbers, make_judge, self._stop_program,
         )  # fmt: skip
         for sink in configured_sinks(self.config, host, make_checker) if sinks is None else sinks:
             self.add_sink(sink)
@@ -224,6 +230,23 @@ class Session:
             self._steps.ended += 1
             self._steps.begun = None
         self._reload_config()
+        steps = self.config.step
+        # All ranks make the same steps, and ask each other in the same ones.
+        is_of_interest = not steps or self.current_step <= steps[-1] + 1
+        if self.config.stop_at is not None and is_of_interest and self._any_rank_stops():
+            self._end_for_good()
+            raise SystemExit(FOUND_DIVERGENCE)
+
+    def _stop_program(self) -> None:
+        self.stops_program = True
+
+    def _any_rank_stops(self) -> bool:
+        """True if a rank wants the program to end: all do it after the same step, so that none waits for another."""
+        training = self._adapter.training
+        if training is not None and self._known_rank() is not None:
+            found = self._attempt(training.largest_over_ranks, [int(self.stops_program)])
+            self.stops_program = bool(found and found[0])
+        return self.stops_program
 
     @_guarded
     def end(self) -> None:
@@ -398,6 +421,8 @@ class Session:
             self.collector.step.flush()
 
     def _end_step(self, loss: Any, grad_norm: Any) -> None:
+        if self._active:
+            self._attempt(self._log_stop)
         self._end_collection()
         ended = EndedStep(self.current_step, loss, grad_norm)
         self._attempt(ask, self.sinks, "after_step", "the end of the step", ended)
@@ -517,7 +542,8 @@ class Session:
         steps = self.config.step
         if self.config.level == "debug" and self.config.task != GRAD_PROBE and not self._saves and self._steps.ended:
             log.warning('level "debug" records what save(variable, name) is given, and save was never called.')
-        missing = self._steps.unreached(steps) if self.steps_are_named else []
+        is_missed = self.steps_are_named and not self.stops_program
+        missing = self._steps.unreached(steps) if is_missed else []
         # All ranks run the same steps.
         if missing and not (self._rank or self._adapter.rank()):
             called = "save" if self.config.level == "debug" else "start"

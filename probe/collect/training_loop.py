@@ -334,7 +334,6 @@ class TrainingLoop:
         self._backwards_before = self._backwards
         self.steps += 1
         self.inferred += infers
-        session.stop()
         session.step()
         # A program that has inferred may train yet.
         if not session.remaining and not infers:

@@ -153,6 +153,30 @@ class Listener(Protocol):
         """The backend itself failed at the call or module `about`; to be logged, and the training goes on."""
 
 
+class LiveDivergence(NamedTuple):
+    """The first divergence of a step from that of a golden run."""
+
+    record: str
+    """The call that diverges; empty if that cannot be told."""
+    lines: tuple[str, ...]
+    """The answer of ``msprobe compare`` on it."""
+
+
+class JudgeStep(Protocol):
+    """Compares a step with that of a golden run, as ``msprobe compare`` does; what it raises is logged."""
+
+    def __call__(
+        self, target: str, golden: str, before: tuple[str, str] | None, is_over: bool
+    ) -> LiveDivergence | None:
+        """The first divergence; ``None`` if there is none, or nobody can tell of a step that goes on.
+
+        Args:
+            target, golden: The folder of the process in both runs, or the files in it.
+            before: The folders of the step before, whose optimizer has written the parameters of this one.
+            is_over: The step is over, and its files are written; otherwise as much is compared as there is.
+        """
+
+
 class CallChecker(Protocol):
     """Checks the calls of functions while a program runs, each on its own.
 

@@ -214,12 +214,20 @@ class Sentence:
         """The form for people."""
         return self.labelled or self.text
 
+    def followed_by(self, text: str) -> Sentence:
+        """The sentence with another one behind it, if there is one."""
+        if not text:
+            return self
+        return Sentence(f"{self.text}; {text}", f"{self.labelled}; {text}" if self.labelled else "", self.values)
+
     def inside(self, record: str) -> Sentence:
         """The sentence with the name of the call `record` in it."""
         return Sentence(f"in {record}, {self.text}", f"{record}: {self.shown}")
 
 
 NOTHING = Sentence("")
+OTHER_RANDOM_NUMBERS = "other random numbers"
+"""The content of a value behind which nothing can be judged until both runs are seeded."""
 THERE = "there"
 """The value of a tensor, in words."""
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from probe.common import log
 from probe.common.align.calls import Calls, KeyedCall, Row, calls
 from probe.common.align.counterparts import CallPair, are_two_programs, call_pairs, table
 from probe.common.align.items import alone
 from probe.common.align.layers import UNMATCHED
+from probe.common.dump.layout import has_real_data
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
 from probe.common.numerics import statistics
@@ -131,7 +133,10 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
             "collect both with the same task."
         )
     if target.task == "tensor":
-        return Mode.TENSOR if values else Mode.STATISTICS
+        without = [dump.path for dump in (target, golden) if not has_real_data(dump.path)]
+        if values and without and len(target) and len(golden):
+            log.info(f"{without[0]} has no files of tensors, as a pack of a run: the runs are compared by statistics.")
+        return Mode.TENSOR if values and not without else Mode.STATISTICS
     if target.task != "statistics":
         raise MsprobeException(f'{target.path}: "task" is {target.task!r}; allowed: "statistics" and "tensor".')
     with_checksums = [has_checksum(side) for side in both]

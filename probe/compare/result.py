@@ -359,6 +359,28 @@ class Truncation:
         return f"{what}; the {other} has {self.more} more record{'' if self.more == 1 else 's'}" if self.more else what
 
 
+@dataclass(frozen=True)
+class Decision:
+    """The choices of one call in both runs: the experts of a router, the indices of top-k or argmax."""
+
+    record: str
+    golden_record: str
+    module: str
+    """The record of the innermost module around it; empty if it is not known."""
+    differing: int
+    """The choices that differ; the order in which a choice names its indices does not count."""
+    compared: int
+    made: int
+    """The choices that the call made, of which the first are recorded."""
+    needed: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The smallest relative distance of the values among which the call chose that turns all these choices; ``None`` if
+    margins were not recorded."""
+    apart: Optional[float] = None  # noqa: UP045
+    """The relative distance that these values have."""
+    is_explained: Optional[bool] = None  # noqa: UP045
+    """True if the distance is large enough; ``None`` if it cannot be told, or nothing differs."""
+
+
 @dataclass
 class Findings:
     """All that was found of two dumps and is not of single rows."""
@@ -400,6 +422,8 @@ class Findings:
     """The sides whose calls have no tree, because construct.json is missing."""
     without_sketches: str = ""
     """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
+    decisions: list[Decision] = field(default_factory=list)
+    """The choices of calls that both runs made, in their order."""
     gradients_agree: str = ""
     """The sentence on gradients of all parameters that agree, where most calls have no counterpart: one run takes the
     batch in parts, or is compiled as a whole."""

@@ -34,7 +34,7 @@ from probe.compare.result import (
 _LOOKED_AT = 1000
 """Rows at the beginning among which the batch is looked for."""
 BATCH_SHAPE = "data.first_batch.shape"
-_ROUNDED = 1e-5
+ROUNDED = 1e-5
 """Relative difference of statistics that sums of float32 in another order may have: 80 unit roundoffs, a guess."""
 MOST_SHOWN = 5
 """Differences that the text of an answer has."""
@@ -88,10 +88,10 @@ def _is_rounded(target: Item, golden: Item) -> bool:
     """True if the batches may be the same one, rounded to two dtypes, or their statistics by two frameworks."""
     have_checksums = target.md5 is not None or golden.md5 is not None
     if target.dtype == golden.dtype:
-        return not have_checksums and 0 < relative_difference(target, golden) <= _ROUNDED
+        return not have_checksums and 0 < relative_difference(target, golden) <= ROUNDED
     # One rounding moves no element by more than the unit roundoff. Checksums of two dtypes always differ.
     shorter = max(unit_roundoff(each.dtype) for each in (target, golden))
-    return shorter > 0 and (have_checksums or relative_difference(target, golden) <= max(_ROUNDED, shorter))
+    return shorter > 0 and (have_checksums or relative_difference(target, golden) <= max(ROUNDED, shorter))
 
 
 def _how(target: Item, golden: Item) -> str:
@@ -101,7 +101,7 @@ def _how(target: Item, golden: Item) -> str:
         # One element that is rounded otherwise changes no statistic.
         rounded = ", or differ by rounding" if unit_roundoff(target.dtype) else ""
         return f"first batch differs: its statistics agree, so {may_be}{rounded}"
-    if target.dtype == golden.dtype and target.max is not None and relative_difference(target, golden) <= _ROUNDED:
+    if target.dtype == golden.dtype and target.max is not None and relative_difference(target, golden) <= ROUNDED:
         return "first batch differs by rounding, or has the same elements in another order: its statistics agree"
     return "first batch differs: other data, or another order of the data"
 

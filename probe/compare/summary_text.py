@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from probe.common import log
@@ -9,8 +10,8 @@ from probe.common.align.calls import ERROR, PASS, WARNING, Row
 from probe.common.dump import naming
 from probe.common.dump.stack_text import is_same_line, short_frame, users_line
 from probe.compare import summary as outside
-from probe.compare.judgement import FIRST_DIVERGENCE
-from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
+from probe.compare.judgement import FIRST_DIVERGENCE, OTHER_RANDOM_NUMBERS
+from probe.compare.result import ComparisonResult, Decision, Divergence, MergedRanks, Mode, Origin, Unexplained
 from probe.compare.summary import BATCH_SHAPE, EXAMPLES, SUSPECTS, Summary, first_of, in_words, undecided_in_words
 from probe.compare.tables import VALUES
 from probe.shards.split import numbers
@@ -84,11 +85,7 @@ def _next_step(first: Summary, call: Unexplained) -> str:
 
 def _module_words(call: Unexplained) -> str:
     """``layers.1.norm (LayerNorm), `` before the call of a function inside of it."""
-    parsed = naming.parse(call.module) if call.module and call.module not in (call.record, call.golden_record) else None
-    if parsed is None:
-        return ""
-    path, _, kind = parsed.base.partition(".")[2].rpartition(".")
-    return f"{path} ({kind}), " if path else f"{kind}, "
+    return "" if call.module in (call.record, call.golden_record) else _path(call.module)
 
 
 def _lines_of_code(divergence: Divergence) -> list[tuple[str, str]]:
@@ -159,6 +156,8 @@ def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 
 def _what_would_decide(summary: Summary) -> str:
+    if summary.undecided[0].reason.endswith(OTHER_RANDOM_NUMBERS):
+        return "seed both runs alike with seed_all(), or leave dropout out with rm_dropout"
     ways = ["run both sides in the same precision", "run the call again on the inputs of the dump (msprobe replay)"]
     if summary.mode is not Mode.TENSOR:
         ways.insert(0, 'collect data ("task": "tensor")')
@@ -222,6 +221,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     if summary.follows is not None:
         found.append((f"  follows {in_words(summary.follows.step, summary.follows.label)}", PREVIOUS))
     found += [(f"  {text}", WARNING) for text in hints(summary)]
+    found += [(f"  {text}", "") for text in _decisions(summary.decisions)]
     if summary.suspects:
         first, *others = summary.suspects
         name, message = _record_names(first.record, first.golden_record), first.message.partition(": ")[2]
@@ -244,6 +244,46 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
                 found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
     found += [(f"  table: {table}", "") for table in summary.tables]
     return found
+
+
+def _decisions(decisions: Sequence[Decision]) -> list[str]:
+    """The choices that differ, from which call on, and whether the values among which it chose explain it."""
+    turned = [each for each in decisions if each.differing]
+    if not turned:
+        return []
+    of_all = f"{sum(each.differing for each in turned)} of {sum(each.compared for each in decisions)} choices differ"
+    first = turned[0]
+    path = "" if first.module in (first.record, first.golden_record) else _path(first.module)
+    where = f"first {first.differing} of {first.compared} in {path}{_record_names(first.record, first.golden_record)}"
+    found = [f"decisions: {of_all}, in {len(turned)} of {len(decisions)} calls; {where}"]
+    unexplained = next((each for each in turned if each.is_explained is False), None)
+    unknown = next((each for each in turned if each.is_explained is None), None)
+    if unexplained is not None:
+        name = f"{unexplained.differing} choices in {_record_names(unexplained.record, unexplained.golden_record)}"
+        found.append(f"  not explained: {name}: {_margins(unexplained)}")
+    elif unknown is not None:
+        name = _record_names(unknown.record, unknown.golden_record)
+        why = "margins are recorded of functions alone (--level mix)" if naming.is_module(name) else "it has no margins"
+        found.append(f"  cannot be told whether the values explain the choices of {name}: {why}")
+    else:
+        worst = max(turned, key=lambda each: (each.needed or 0.0) / (each.apart or math.inf))
+        found.append(f"  their inputs explain them: at most, {_margins(worst)}")
+    return found
+
+
+def _path(module: str) -> str:
+    """``layers.1.mlp.gate (TopKRouter), `` of the record of a module; empty of none."""
+    parsed = naming.parse(module) if module else None
+    if parsed is None:
+        return ""
+    path, _, kind = parsed.base.partition(".")[2].rpartition(".")
+    return f"{path} ({kind}), " if path else f"{kind}, "
+
+
+def _margins(decision: Decision) -> str:
+    if decision.needed is None or decision.apart is None:
+        return "its inputs are the same in both runs"
+    return f"the margins need a relative distance of {decision.needed:.1e}, and it is {decision.apart:.1e}"
 
 
 def hints(summary: Summary | ComparisonResult) -> list[str]:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from probe.common import files
+from probe.common.archives import first_member
+from probe.common.dump.reading.unpacked import MANIFEST, unpacked
 from probe.common.environment import environment_file as environment_files
 from probe.common.environment.environment_file import Environment
 from probe.common.environment.gathered import clean_variables
@@ -28,13 +30,15 @@ _LARGEST_BASELINE = 64 << 20
 
 
 def read_side(path: str) -> Pack:
-    """A pack, or the dump of a run with the environment files next to its steps.
+    """A pack, or the dump or the pack of a run, which has the environment files next to its steps.
 
     Raises:
         MsprobeException: it is neither, or cannot be read.
     """
     if os.path.isdir(path):
         return _pack_of_dump(path)
+    if first_member(path) == MANIFEST:
+        return _pack_of_dump(unpacked(path))
     return read_pack(path)
 
 

@@ -10,15 +10,14 @@ import contextlib
 import json
 import os
 import re
-import stat
 import time
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from probe._version import __version__
-from probe.common import files, log
+from probe.common import archives, files, log
+from probe.common.archives import Limits
 from probe.common.containers import MOST_LEVELS, is_too_deep
 from probe.common.dump.stack_text import parse_frame
 from probe.common.environment.gathered import clean_line, clean_settings, clean_variables, is_secret_value
@@ -31,12 +30,9 @@ SCHEMA = 1
 """The version of the manifest: a part of the format."""
 DEFAULT_PACK = "./config_check_pack.zip"
 
-_MEMBER_LIMIT = 256 << 20
-"""Bytes that a member may have. The weights of 100 000 parameters have 20 MB; the number is a guess."""
-_PACK_LIMIT = 1 << 30
-"""Bytes of all members together; a guess."""
-_MOST_MEMBERS = 1_000_000
-"""A guess: each takes ten microseconds to look at, and packs of trainings have some thousands."""
+_LIMITS = Limits(members=1_000_000, member_bytes=256 << 20, total_bytes=1 << 30)
+"""Guesses: a member takes ten microseconds to look at, and packs of trainings have some thousands; the weights of
+100 000 parameters have 20 MB."""
 _STEP_AND_RANK = re.compile(
     r"(dataset|weights|checksums)/step(\d{1,18})/rank(\d{1,18})/(dataset|weight|weights)\.json\Z"
 )
@@ -102,7 +98,6 @@ def write_pack(path: str, members: Mapping[str, bytes], collected: Iterable[str]
     Raises:
         FileCheckException: it cannot be written.
     """
-    check_name(path)
     manifest = {
         "schema": SCHEMA,
         "tool": f"msprobe {__version__}",
@@ -110,14 +105,7 @@ def write_pack(path: str, members: Mapping[str, bytes], collected: Iterable[str]
         "withheld": withheld,
         "members": sorted(members),
     }
-    files.make_folder(os.path.dirname(os.path.abspath(path)))
-    try:
-        with files.replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in {MANIFEST: encoded(manifest), **members}.items():
-                # Without the time, so that equal content gives equal packs.
-                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    except OSError as error:
-        raise FileCheckException(f"{path} cannot be written: {error.strerror}.") from None
+    archives.write(path, {MANIFEST: encoded(manifest), **members}.items())
 
 
 def merge_pack(
@@ -198,18 +186,6 @@ def _is_of_other_rank(name: str, rank: int | None) -> bool:
     return int(match[2] if match.re is _RANDOM else match[3]) != rank
 
 
-def check_name(path: str) -> None:
-    """Refuse a name that is none of a pack, or a link.
-
-    Raises:
-        FileCheckException: so it is.
-    """
-    if not path.endswith(".zip"):
-        raise FileCheckException(f"the output is {path}; allowed: a file name that ends with .zip.")
-    if os.path.islink(path):
-        raise FileCheckException(f"{path} is a symbolic link; give the file it points to instead.")
-
-
 # --- reading
 
 
@@ -225,56 +201,12 @@ def read_members(path: str, ignored: list[str] | None = None) -> dict[str, bytes
     """
     if not os.path.exists(path):
         raise FileCheckException(f"{path} does not exist; give a pack that config_check -d has written.")
-    try:
-        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
-            infos = archive.infolist()
-            _check(path, infos)
-            if ignored is not None:
-                ignored += (info.filename for info in infos if not info.is_dir() and not _is_known(info.filename))
-            unread = set(ignored or ())
-            wanted = (info for info in infos if not info.is_dir() and info.filename not in unread)
-            return {info.filename: _read(path, archive, info) for info in wanted}
-    except OSError as error:
-        raise FileCheckException(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
-        raise FileCheckException(f"{path} is not a pack: {error}.") from None
-    except MsprobeException:
-        raise
-    except Exception as error:
-        # A damaged stream raises whatever its decompressor has, such as zlib.error.
-        raise FileCheckException(f"{path} is damaged: {error}.") from None
-
-
-def _check(path: str, infos: list[zipfile.ZipInfo]) -> None:
-    seen: set[str] = set()
-    total = 0
-    if len(infos) > _MOST_MEMBERS:
-        raise FileCheckException(f"{path} has {len(infos)} members; a pack has at most {_MOST_MEMBERS}.")
-    for info in infos:
-        name, total = info.filename, total + info.file_size
-        wrong = ""
-        if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name) or ".." in re.split(r"[/\\]", name):
-            wrong = "leaves the folder of the pack"
-        elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-            wrong = "is a link or a device"
-        elif name in seen:
-            wrong = "is there twice"
-        elif info.file_size > _MEMBER_LIMIT or total > _PACK_LIMIT:
-            wrong = f"has {info.file_size} bytes, more than a pack may hold"
-        elif info.flag_bits & 1:
-            wrong = "is encrypted"
-        if wrong:
-            raise FileCheckException(f"{path} is refused: member {name!r} {wrong}.")
-        seen.add(name)
-
-
-def _read(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    with archive.open(info) as stream:
-        # A header may say less than there is.
-        content = stream.read(info.file_size + 1)
-    if len(content) != info.file_size:
-        raise FileCheckException(f"{path} is refused: member {info.filename!r} has another size than its header says.")
-    return content
+    with archives.opened(path, _LIMITS) as (archive, infos):
+        if ignored is not None:
+            ignored += (info.filename for info in infos if not _is_known(info.filename))
+        unread = set(ignored or ())
+        wanted = (info for info in infos if info.filename not in unread)
+        return {info.filename: b"".join(archives.parts(path, archive, info)) for info in wanted}
 
 
 def read_pack(path: str) -> Pack:

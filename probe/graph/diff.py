@@ -12,6 +12,7 @@ from probe.common.align.calls import Row
 from probe.common.dump.naming import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
+from probe.common.errors import DumpFormatError
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
@@ -102,6 +103,8 @@ class GraphDiff:
     golden_stacks: Optional[Stacks]  # noqa: UP045
     notes: list[str] = field(default_factory=list)
     """The remarks on both together, a sentence each."""
+    is_measured: bool = False
+    """True if the differences are measured distances, of sketches or of all elements, and no bounds by statistics."""
     judgement: Optional[Judgement] = None  # noqa: UP045
     """The judgement of ``msprobe compare`` on each row; ``None`` where no values were compared."""
     is_without_paths: bool = False
@@ -181,6 +184,11 @@ def diff_from(graph: Graph, golden: Graph, evidence: Evidence) -> GraphDiff:
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
     nothing = array("d", [math.nan]) * len(graph)
     items = {graph.index[record.name]: [Row(record.name, item, None) for item in dump.items(record)] for record in dump}
+    damage = _damage(dump)
+    for row in (row for rows in items.values() for row in rows if damage):
+        # Who made a tensor is not known then; all else is.
+        if row.target is not None:
+            row.target.table = None
     return GraphDiff(
         graph,
         None,
@@ -203,7 +211,19 @@ def _alone(dump: Dump, graph: Graph) -> GraphDiff:
         dump.task or STRUCTURE_MODE,
         dump.stacks,
         None,
+        [damage] if damage else [],
     )
+
+
+def _damage(dump: Dump) -> str:
+    """The damage of the file of sketches, in a sentence; empty if there is none."""
+    table = next((record.sketches for record in dump), None)
+    try:
+        # The first question reads the file.
+        _ = 0 if table is None else len(table)
+    except DumpFormatError as error:
+        return str(error)
+    return ""
 
 
 def _without_values(
@@ -294,6 +314,7 @@ class _Judged:
             self._result.stacks,
             self._result.golden_stacks,
             self._notes(),
+            not self._result.debug and not self._result.without_sketches,
             self._evidence.judgement,
         )
 

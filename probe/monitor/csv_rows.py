@@ -15,6 +15,7 @@ import numpy as np
 
 from probe.common.errors import FileCheckException
 from probe.common.report.csv_lines import unharmed
+from probe.common.report.trends import SKETCH
 from probe.monitor.tables import FOLDER, SCOPES
 
 FIRST, SECOND = "TrainerMon", "TrainerMonitorV2"
@@ -164,7 +165,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 # --- csv rows
 
 
-_TEXTS = ("shape", "dtype", "placement")
+_TEXTS = ("shape", "dtype", "placement", SKETCH)
 _INTEGERS = ("vpp_stage", "step", "micro_step")
 _NAMES = {FIRST: "name", SECOND: "module_name"}
 _WORDS = {"True": "1", "False": "0", "": "nan", "None": "nan"}

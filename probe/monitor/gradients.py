@@ -20,7 +20,9 @@ from probe.common.dump.naming import file_name
 from probe.common.errors import MsprobeException
 from probe.common.files import make_folder, open_for_reading, replacing
 from probe.common.report.csv_lines import csv_line, unharmed
-from probe.common.report.trends import CHECKSUM, SIGN, TrendStep, TrendTable
+from probe.common.report.trends import CHECKSUM, GRADIENT_DIRECTION, SIGN, TrendStep, TrendTable
+from probe.monitor.directions import Turn, turn_lines
+from probe.monitor.tables import first_layout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +78,12 @@ class GradientFiles:
                 make_folder(self.folder)
                 self._write_signs(step.number, table)
                 self._write_table(step.number, table)
+            elif table.family == GRADIENT_DIRECTION:
+                make_folder(self.folder)
+                # As a monitor writes it: one reader takes both.
+                for file in first_layout(1, None)(step._replace(tables=[table])):
+                    with replacing(os.path.join(self.folder, file.name)) as stream:
+                        stream.write("".join((file.header, *file.lines)).encode())
 
     def _write_signs(self, step: int, table: TrendTable) -> None:
         if not any(table.bits):
@@ -314,11 +322,12 @@ def _rank_similarity(rank: int, one: GradientFiles, other: GradientFiles) -> Ran
     return found
 
 
-def lines_of(found: Sequence[RankSimilarity]) -> list[str]:
-    """Text of a comparison: notes, and the suspicious steps, the earliest first."""
+def lines_of(found: Sequence[RankSimilarity], turn: Turn | None = None) -> list[str]:
+    """Text of a comparison: notes, the first turn, and the suspicious steps, the earliest first."""
     suspicions = sorted((each for rank in found for each in rank.suspicions()), key=lambda each: each.step)
     steps = sum(len(rank.steps) for rank in found)
     lines = [note for rank in found for note in rank.notes]
+    lines += [] if turn is None else turn_lines(turn)
     if not suspicions:
         return [*lines, f"no suspicious gradient in {steps} steps of {len(found)} ranks."]
     first = suspicions[0].text()

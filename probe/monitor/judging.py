@@ -12,7 +12,16 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from probe.common.progress import ProgressCallback
-from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, BEFORE, COURSE, REDUCED, START, UNREDUCED
+from probe.common.report.trends import (
+    ACTIVATION,
+    ACTIVATION_GRADIENT,
+    BEFORE,
+    COURSE,
+    GRADIENT_DIRECTION,
+    REDUCED,
+    START,
+    UNREDUCED,
+)
 from probe.monitor.alerts.actions import LearnedRules
 from probe.monitor.alerts.health import ROUTER
 from probe.monitor.alerts.history import FALL, HYPER, SCALE, STATE, TIED
@@ -38,7 +47,7 @@ _PARTS = (
     Part("activations", "module", (ACTIVATION,), "xy_distribution, module", "the module that began"),
     Part("gradients of activations", "module", (ACTIVATION_GRADIENT,), "xy_distribution, module",
           "a backward pass that goes wrong"),
-    Part("weight gradients", "parameter", (REDUCED, UNREDUCED), "wg_distribution, weight_grad",
+    Part("weight gradients", "parameter", (REDUCED, UNREDUCED, GRADIENT_DIRECTION), "wg_distribution, weight_grad",
           "gradients that explode, vanish or are not reduced"),
     Part("optimizer state", "parameter", (), "mv_distribution, optimizer", "a state that is wrong"),
     Part("weights", "parameter", (BEFORE, "param_updated"), "param_distribution, param",

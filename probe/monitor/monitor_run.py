@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import binascii
 import importlib
 import math
 import os
@@ -15,7 +17,8 @@ import numpy as np
 from probe.common import files, log
 from probe.common.dump.reading.selected_items import installed_library
 from probe.common.errors import FileCheckException, MissingDependency
-from probe.common.report.trends import FROZEN
+from probe.common.numerics.sketch import LANES, VERSION
+from probe.common.report.trends import FROZEN, SKETCH
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
 from probe.monitor.csv_rows import Columns, Located, MonitorFile, RankFolder, joined, locate, parse
 
@@ -275,7 +278,7 @@ def _by_step(rank: int, families: Any) -> dict[int, list[FamilyRows]]:
             rows_of.setdefault(step, []).append(row)
         ops = tuple(columns.statistics)
         values = np.array([columns.statistics[op] for op in ops], dtype=float).reshape(len(ops), len(columns)).T
-        judged, numel = _judged(columns), _numel(columns)
+        judged, numel, sketches = _judged(columns), _numel(columns), _sketches(columns)
         kept: dict[object, object] = {}
         for step, rows in rows_of.items():
             # Equal tuples are made one, by which judges know at once that rows are those of the last step.
@@ -284,8 +287,8 @@ def _by_step(rank: int, families: Any) -> dict[int, list[FamilyRows]]:
             stages = _same(kept, tuple([columns.stage[row] for row in rows]))
             family = FamilyRows(
                 columns.family, names, ops, values[rows], micro, stages,
-                None if numel is None else numel[rows], judged[rows], None, columns.decimals, columns.states_after,
-                step, rank,
+                None if numel is None else numel[rows], judged[rows], None,
+                None if sketches is None else sketches[rows], columns.decimals, columns.states_after, step, rank,
             )  # fmt: skip
             found.setdefault(step, []).append(family)
     return found
@@ -317,6 +320,22 @@ def _numel(columns: Columns) -> Floats | None:
     lengths = {text: shape_of(text) for text in {*shapes}}
     known = {text: math.nan if each is None else float(math.prod(each)) for text, each in lengths.items()}
     return np.array([known[text] for text in shapes])
+
+
+def _sketches(columns: Columns) -> Floats | None:
+    """The sums of the sketch of each row, shape (rows, 64); NaN where the text is none of this version."""
+    texts = columns.texts.get(SKETCH)
+    if texts is None:
+        return None
+    found = np.full((len(columns), LANES), np.nan)
+    for row, text in enumerate(texts):
+        try:
+            content = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        if len(content) >= 1 + 4 * LANES and content[0] == VERSION:
+            found[row] = np.frombuffer(content, "<f4", LANES, 1)
+    return found
 
 
 def folder_name(path: str) -> str:

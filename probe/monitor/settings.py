@@ -304,6 +304,7 @@ class FirstSettings(MonitorSettings):
     squash_name: bool = key(False, parse_flag)
     dynamic_on: bool = key(False, parse_flag)
     grad_sign: bool = key(False, parse_flag)
+    grad_direction: bool = key(False, parse_flag)
     exit: bool = key(False, parse_flag)
 
     @property
@@ -320,6 +321,8 @@ class FirstSettings(MonitorSettings):
             yield '"squash_name" has no effect; names are written in full.'
         if self.monitor_mbs_grad and not self.wg_distribution:
             yield '"monitor_mbs_grad" has no effect without "wg_distribution".'
+        if self.grad_direction and self.as_msprobe:
+            yield '"grad_direction" has no effect by the rules of msProbe.'
         if self.l2_targets and not self.recording_l2_features:
             yield '"l2_targets" has no effect without "recording_l2_features".'
         if self.recording_l2_features and not self.l2_targets:

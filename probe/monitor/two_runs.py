@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
+from probe.common.report.trends import GRADIENT_DIRECTION
 from probe.monitor.alerts.rows import FamilyRows, Floats, in_execution_order, module_of
 from probe.monitor.alerts.tracks import floor_of, size_of
+from probe.monitor.directions import Turn, first_turn, turn_lines
 from probe.monitor.judging import JudgedRun, coverage_lines
 from probe.monitor.monitor_run import MonitorRun
 
@@ -57,10 +59,27 @@ class TwoRuns:
     """Values that were compared."""
     steps: int
     """Steps that both runs have."""
+    turn: Optional[Turn] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The first gradient that turns away, if both runs have sketches of gradients."""
+
+    @property
+    def is_found(self) -> bool:
+        """True if the runs part."""
+        return self.first is not None or self.turn is not None
+
+    @property
+    def earliest(self) -> Divergence | Turn | None:
+        """The turn of a gradient, or the first difference if that is in an earlier step."""
+        if self.turn is None or not self.turn.name or (self.first is not None and self.first.step < self.turn.step):
+            return self.first
+        return self.turn
 
     def as_json(self) -> dict[str, Any]:
         first = None if self.first is None else self.first.as_json()
-        return {"first_difference": first, "compared_rows": self.compared, "common_steps": self.steps}
+        turn = None if self.turn is None else self.turn.as_json()
+        return {
+            "first_difference": first, "compared_rows": self.compared, "common_steps": self.steps, "first_turn": turn,
+        }  # fmt: skip
 
 
 def compare_runs(run: MonitorRun, other: MonitorRun) -> TwoRuns:
@@ -75,22 +94,13 @@ def compare_runs(run: MonitorRun, other: MonitorRun) -> TwoRuns:
             theirs = {each.family: each for each in other.rows(rank, step)}
             for order, rows in enumerate(in_execution_order(run.rows(rank, step))):
                 if rows.family in theirs:
-                    mine, its = _aligned(rows, theirs[rows.family])
+                    mine, its = rows.aligned(theirs[rows.family])
                     compared += len(mine.names)
                     parted += [((order, row, rank), found) for row, found in _differences(mine, its, usual)]
         if parted:
             first = min(parted, key=lambda each: each[0])[1]
-            return TwoRuns(replace(first, rows=len(parted)), compared, len(steps))
-    return TwoRuns(None, compared, len(steps))
-
-
-def _aligned(rows: FamilyRows, other: FamilyRows) -> tuple[FamilyRows, FamilyRows]:
-    """The rows that both have, in one order."""
-    if rows.key == other.key:
-        return rows, other
-    index = {key: row for row, key in enumerate(other.row_keys())}
-    pairs = [(row, index[key]) for row, key in enumerate(rows.row_keys()) if key in index]
-    return rows.chosen([row for row, _ in pairs]), other.chosen([row for _, row in pairs])
+            return TwoRuns(replace(first, rows=len(parted)), compared, len(steps), first_turn(run, other))
+    return TwoRuns(None, compared, len(steps), first_turn(run, other))
 
 
 def _differences(
@@ -202,8 +212,8 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
         size = "not recorded" if each.size is None else f"{each.size:.6g}"
         state = "abnormal" if each.is_abnormal else "as usual"
         yield TextLine(f"  fed by {each.name} ({each.family}): norm {size}, {state}")
-    if worst.names_a_cause:
-        pass
+    if worst.names_a_cause or first.family == GRADIENT_DIRECTION:
+        pass  # The rows that fed it do not tell.
     elif first.family in _FROM_OUTSIDE and module_of(first.name) == "":
         yield TextLine(f"  {_FROM_OUTSIDE[first.family]}")
     elif first.family in _FED_BY_NO_MODULE and not any(each.family == first.family for each in judged.feeding):
@@ -230,6 +240,10 @@ def two_runs_lines(judged: JudgedRun, other: JudgedRun, difference: TwoRuns) -> 
     yield from run_lines(judged)
     yield from run_lines(other)
     first = difference.first
+    if difference.turn is not None:
+        begun, hint = turn_lines(difference.turn)
+        yield TextLine(begun, BAD)
+        yield TextLine(hint)
     if first is None:
         yield TextLine(
             f"no difference beyond rounding in {difference.compared} rows of {difference.steps} common steps"

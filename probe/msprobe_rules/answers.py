@@ -101,12 +101,13 @@ def _entry_of_pair(of: Parameter) -> dict[str, Any]:
     if of.verdict == SHAPE:
         return {"l2": None, "cos": None, "numel": [math.prod(shape) for shape in shapes], "shape": shapes}
     return {
-        "l2": _number(of.numbers["l2"]),
-        "cos": _number(of.numbers["cos"]),
+        "l2": _number(of.numbers.get("l2")),
+        "cos": _number(of.numbers.get("cos")),
         "numel": math.prod(shapes[0]),
         "shape": shapes[0],
     }
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _number(value: float | None) -> float | None:
+    """A number; none where it is not finite, or a fingerprint does not tell it."""
+    return value if value is not None and math.isfinite(value) else None

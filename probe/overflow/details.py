@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from probe.common.dump import naming
@@ -10,6 +11,7 @@ from probe.common.dump.frameworks import BACKEND_OF, FRAMEWORKS
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import VIEW
+from probe.common.errors import DumpFormatError
 from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number, limit_of, mark_of, with_numbers
 from probe.overflow.causes import beyond_range, why, why_backward
 from probe.overflow.overflow_report import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
@@ -250,4 +252,8 @@ def _as_json(item: Item) -> dict[str, Any]:
     for name, value in (("max", item.max), ("min", item.min), ("mean", item.mean), ("norm", item.norm)):
         # JSON has no such numbers.
         found[name] = str(value) if type(value) is float and not is_number(value) else value
+    # A damaged file of sketches costs the number alone; the scan has told of it.
+    with suppress(DumpFormatError):
+        if is_nonfinite(item) and item.excluded:
+            found["excluded"] = item.excluded
     return found

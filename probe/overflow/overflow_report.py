@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -308,7 +309,9 @@ def _steps_of(finding: Finding) -> list[str]:
 
 def _value(value: dict[str, Any]) -> str:
     shape = "x".join(map(str, value["shape"])) or "scalar"
-    return f"{value['name']}: {value['dtype']} {shape}, min {_short(value['min'])}, max {_short(value['max'])}"
+    excluded, elements = value.get("excluded"), math.prod(value["shape"])
+    count = f", {excluded} of {elements} elements not finite or beyond 2^100" if excluded else ""
+    return f"{value['name']}: {value['dtype']} {shape}, min {_short(value['min'])}, max {_short(value['max'])}{count}"
 
 
 def _short(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,14 @@ ARGUMENTS = (
 """The sources by their names; the first two have to be given."""
 
 
-def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, layers: int = 0) -> RolloutReport:
+def check(
+    sources: Mapping[str, Any],
+    dtype: str = "",
+    vocabulary: int = 0,
+    layers: int = 0,
+    of_weights: Sequence[Finding] = (),
+    remarks: Sequence[str] = (),
+) -> RolloutReport:
     """Compare two sets of log-probabilities of the same tokens.
 
     Args:
@@ -34,6 +41,9 @@ def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, laye
         dtype: In which both sides compute, if it is known.
         vocabulary: The number of tokens to choose from; 0 if it is not known, as of `layers`.
         layers: The number of layers of the model.
+        of_weights: What fingerprints of the weights of both sides prove; it comes before what is concluded from
+            log-probabilities.
+        remarks: Sentences on the weights that are no findings.
 
     Raises:
         MsprobeException: a source cannot be read, or they do not fit each other.
@@ -43,20 +53,21 @@ def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, laye
     read = {name: _rows(value, name) for name, value in sources.items()}
     tokens = gather(named(read))
     left = tokens
-    bad: tuple[Finding, ...] = ()
+    bad: tuple[Finding, ...] = tuple(of_weights)
     # A sum is finite if all of its numbers are.
     if not np.isfinite(tokens.rollout.sum() + tokens.training.sum()):
         finite = np.isfinite(tokens.rollout) & np.isfinite(tokens.training)
-        left, bad = tokens.only(finite), (_not_finite(tokens, finite),)
+        left, bad = tokens.only(finite), (*bad, _not_finite(tokens, finite))
     if not len(left):
         return RolloutReport(left, Judgement((), "", 0.0, 0.0), bad)
     differences = Differences(left, dtype or tokens.dtype, vocabulary, layers)
     judgement = judge(differences)
-    rest = judgement.findings
+    proven = {each.kind for each in bad}
+    rest = tuple(each for each in judgement.findings if each.kind not in proven)
     # A difference by rounding is not a second finding.
     findings = bad + (tuple(each for each in rest if each.kind not in ("none", "rounding")) if bad else rest)
-    remarks = (*_remarks(tokens, read), *certain(differences))
-    return RolloutReport(left, judgement, findings, remarks)
+    said = (*remarks, *_remarks(tokens, read), *certain(differences))
+    return RolloutReport(left, judgement, findings, said)
 
 
 def _rows(value: Any, name: str) -> Rows | None:

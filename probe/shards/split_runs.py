@@ -67,7 +67,7 @@ def _steps(path: str) -> Mapping[str, str]:
     """The folder of each step at a path, by its name below it."""
     found = find_dumps(path)
     warn_of_left_out(found)
-    return {"": path} if found.is_one else {found.name_of_step(each): each.step_folder for each in found.dumps}
+    return {"": found.path} if found.is_one else {found.name_of_step(each): each.step_folder for each in found.dumps}
 
 
 def dumps_of(step: str) -> dict[int, Dump]:

@@ -142,7 +142,7 @@ def test_panes_are_resized_the_strip_tells_and_the_screen_is_a_picture(made: Pat
     until(page, f"Math.abs(byId('detail').offsetWidth - {before}) < 2")
     box = page.locator("#plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
-    assert "error" in page.inner_text("#hover")
+    assert "outputs 0.333" in page.inner_text("#hover")
     page.click("#bar >> text=Picture")
     until(page, "byId('say').textContent.startsWith('The picture')")
     size = page.evaluate(

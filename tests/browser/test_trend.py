@@ -37,6 +37,16 @@ def test_it_opens_at_the_first_difference_and_follows_keys(page_file: Path, open
     # The cell of the spike in the bad run alone.
     value = page.evaluate("maps[0].state.measure(lines[0][7], 25)")
     assert value > 2 and abs(page.evaluate("maps[1].state.measure(lines[1][7], 25)")) < 0.3
+    # The spike is more than 100 times the median: the scale goes to 1000 times, and its marks say so.
+    colours = page.locator("#bar-of-colours small")
+    factors = ["0.001", "0.01", "0.1", "1", "10", "100", "1000"]
+    assert [text[1:] for text in colours.all_inner_texts()] == factors
+    page.select_option('[aria-label="family"]', "grad_reduced")
+    until(page, "byId('bar-of-colours').lastChild.textContent.slice(1) === '2'")
+    assert page.evaluate("[maps[0].state.rowTitle, maps[0].state.limits[1] < 0.31]") == ["parameter", True]
+    page.select_option('[aria-label="family"]', "actv_grad")
+    page.keyboard.press("f")
+    until(page, "state.row === 'blocks.3.output' && maps[0].state.rowTitle === 'module'")
 
     page.keyboard.press("ArrowDown")
     until(page, "state.row === 'blocks.4.input'")

@@ -46,17 +46,17 @@ def names_of_boxes(page: Any) -> list[str]:
     return list(page.evaluate("[...document.querySelectorAll('svg .box')].map((one) => one.dataset.node)"))
 
 
-def test_boxes_show_the_subtree_with_inferred_edges(weight: Path, open_page: Any) -> None:
+def test_boxes_show_the_subtree_and_say_that_nobody_recorded_who_made_what(weight: Path, open_page: Any) -> None:
     page = open_page(weight, f"#node={LAYER}")
 
     page.keyboard.press("b")
-    page.wait_for_selector("svg .inferred")
+    page.wait_for_selector("svg .box")
     inside = page.evaluate("[state.rows.first[state.selected], state.selected]")
     rows = page.evaluate("[...document.querySelectorAll('svg .box')].map((one) => Number(one.dataset.row))")
     assert names_of_boxes(page)[0] == LAYER
     assert min(rows) >= inside[0]
     assert max(rows) == inside[1]
-    assert "inferred" in page.inner_text("#view .hint")
+    assert page.locator("svg .arc").count() == 0 and "record with sketches" in page.inner_text("#view .hint")
 
 
 def test_keys_open_and_leave_a_box_and_zoom(weight: Path, open_page: Any) -> None:

@@ -113,6 +113,7 @@ def test_random_numbers_are_no_fault(dumps: Path) -> None:
     found = probe.verdict(dumps / "float32_draws", dumps / "bfloat16_draws", rerun=True)
     assert found.divergence is None
     assert "holds other random numbers" in found.answer[0]
+    assert any("next:" in line and "seed_all()" in line for line in found.answer)
 
 
 def test_a_call_that_needs_more_memory_is_not_run(dumps: Path) -> None:

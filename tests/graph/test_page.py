@@ -9,12 +9,13 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import divergence_runs
 import pytest
 from graph_commands import DUMPS, FIRST, LLAMA, WEIGHT, Beside, of_one_run, shown
 from graph_dumps import call, tensor
 from hypothesis import given
 from hypothesis import strategies as st
-from made_dumps import write
+from made_dumps import plain, write
 from written_pages import WrittenPage, page_in
 
 import probe
@@ -192,7 +193,7 @@ def test_a_number_of_the_page_is_the_number_of_the_dump(number: float) -> None:
     if number != number or number in (float("inf"), float("-inf")):
         assert found == str(number)
     elif float(narrow) == number:
-        assert np.float32(found) == narrow and str(float(found))[:1] == str(number)[:1]
+        assert np.float32(found) == narrow and np.signbit(np.float32(found)) == np.signbit(narrow)
         digits = repr(float(found)).lstrip("-").split("e")[0].replace(".", "").strip("0")
         assert len(digits) <= 9 or float(found) == int(found)
     else:
@@ -222,6 +223,45 @@ def test_a_value_that_is_not_finite_is_a_text_and_is_jumped_to(tmp_path: Path) -
     items = found.details[row]["i"]
     assert any(mine is not None and mine["max"] in ("nan", "inf") for _, mine, *_ in items)
     assert found.manifest["levels"][found.page.column("level")[row]] in ("medium", "high", "critical")
+
+
+def test_a_nan_that_a_dump_writes_as_text_is_found(tmp_path: Path) -> None:
+    record = call(tensor(), output={**tensor(), "Max": "nan", "Min": "nan"})
+    write(tmp_path / "run", {RELU: record}, {RELU: None})
+    found = Beside(tmp_path, tmp_path / "run")
+    assert found.info["nonfinite"] == 0 and found.info["verdict"] == [f"first NaN or infinity: {RELU}"]
+
+
+@pytest.mark.parametrize("has_sketches", [True, False])
+def test_a_page_has_measured_distances_and_who_feeds_whom(tmp_path: Path, has_sketches: bool) -> None:
+    for side, constant, beta in (("target", 1.5, 2), ("golden", 1.0, 1)):
+        records = divergence_runs.chain(at=3, constant=constant)
+        records["Torch.tanh.5.forward"]["input_kwargs"] = {"beta": plain(beta)}
+        divergence_runs.write(tmp_path / side, records, has_sketches=has_sketches)
+    found = Beside(tmp_path, tmp_path / "target", tmp_path / "golden")
+    rows = [target for target, _ in found.rows]
+
+    assert found.info["measured"] is has_sketches
+    assert [rows[row] for row in found.page.column("arguments")] == ["Torch.tanh.5.forward"]
+    assert ("c0f" in found.page.packed) is has_sketches
+    if not has_sketches:
+        return
+    faulty = rows.index("Functional.linear.3.forward")
+    makers = found.page.block("c0f")[faulty]
+    # The activation before it made its input; the weight is data of the first product, and what it returns is its own.
+    assert rows[faulty - makers[0]] == "Torch.tanh.2.forward"
+    assert found.page.names[-1 - makers[1]] == "data:Functional.linear.0.forward.input.1" and makers[2] == 0
+    given, _, returned = found.details[faulty]["i"]
+    assert given[3] == 0 and 0 <= returned[7] < returned[3]
+
+
+def test_a_damaged_file_of_sketches_costs_one_run_its_makers_alone(tmp_path: Path) -> None:
+    folder = divergence_runs.write(tmp_path / "run", divergence_runs.chain())
+    (folder / "sketch.npz").write_bytes(b"no archive")
+    found = Beside(tmp_path / "page", folder).page
+
+    assert "c0f" not in found.packed
+    assert [note for note in found.manifest["comparisons"][0]["notes"] if "sketch.npz is damaged" in note]
 
 
 # --- from Python

@@ -153,16 +153,17 @@ def test_every_item_has_the_values_of_the_dump(shown: Beside) -> None:
             assert diff.golden is not None and golden is not None
             items = diff.golden_items.get(diff.golden.index[golden], [])
         assert len(items) == len(detail["i"])
-        for item, (name, mine, theirs, difference, _, status, _) in zip(items, detail["i"]):
+        for item, (name, mine, theirs, difference, _, status, _, explained) in zip(items, detail["i"]):
             either = item.target or item.golden
             assert either is not None and either.name.endswith(name)
             _assert_says(item.target, mine)
             _assert_says(item.golden, theirs)
             _assert_is(difference, item.relative_difference)
+            _assert_is(explained, item.explained if item.relative_difference else None)
             assert status <= statuses[row] or (status == alone and None in (mine, theirs))
-        tensors = [tensor for _, *both, _, _, _, _ in detail["i"] for tensor in both if tensor is not None]
+        tensors = [(name, tensor) for name, *both in detail["i"] for tensor in both[:2] if tensor is not None]
         said = {tuple(shown.page.names[at] for at in each) for each in types[shown.page.column("tensors")[row]]}
-        assert said == {(tensor["dtype"], tensor["shape"]) for tensor in tensors}
+        assert said == {(name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors}
         if target is not None:
             node = diff.target.index[target]
             for column, error in (("in", diff.in_errors[node]), ("out", diff.out_errors[node])):

@@ -438,6 +438,14 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "nothing to judge": Case(0, journals(dump)),
         "interrupted": Case(130, journals(journal), "interrupted."),
     },
+    "pack": {
+        "fine": Case(0, one("", dump, output="")),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Case(2, one("", unreadable, output=""), "cut off"),
+        "wrong argument": Case(2, one("", dump), "ends with .zip"),
+        "nothing to judge": Case(2, lambda folder: [str(empty(folder))], "holds no dump"),
+        "interrupted": Case(130, one("", dump, output=""), "interrupted."),
+    },
     "config": {
         "fine": Case(0, lambda folder: ["-t", "tensor"]),
         "found": Impossible("it looks for nothing"),

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from probe.backends.shared.choices import choices_of
 from probe.backends.shared.tensors import npy_file
+from probe.common.dump.choices import CHOICES
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 
@@ -60,6 +62,9 @@ class NumpyTensors:
         if not self._delayed:
             self.resolve()
         return entry
+
+    def note_choices(self, entry: Entry, indices: Any, source: Any) -> None:
+        entry[CHOICES] = choices_of(indices, source, lambda values: values).packed()
 
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         if key == "device" or isinstance(value, np.dtype):

@@ -100,6 +100,7 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
         "step": 0,
         "rank": 0,
         "mode": "statistics",
+        "measured": golden,
         "verdict": [f"first divergence: {rows.names[first]}"] if golden else [],
         "first": first if golden else None,
         "chain": [],
@@ -124,12 +125,13 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
         "golden_level": [0] * count,
         "in": errors if golden else [None] * count,
         "out": errors if golden else [None] * count,
+        "arguments": [],
         "micro": 0,
         "stack": [row % 2 for row in range(count)],
         "golden_stack": 0,
         "has": [3 if golden else 1] * count,
         "tensors": [0] * count,
-        "types": [[[count + 2, count + 3]]],
+        "types": [[[count, count + 2, count + 3], [count + 1, count + 2, count + 3]]],
     }
     blocks = {
         "names": packed(texts),
@@ -141,13 +143,14 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
         ),
         "stacks": packed([[1, 0], [0]]),
         "c0": packed(columns),
+        "c0f": packed([[1, 0] if row else 0 for row in range(count)]),
     }
     for start in range(0, count, _DETAILS):
         blocks[f"c0d{start // _DETAILS}"] = packed(
             [
                 {
                     "i": [
-                        [count, row, row if golden else -1, 0.0 if golden else None, 0, SAME, ""],
+                        [count, row, row if golden else -1, 0.0 if golden else None, 0, SAME, "", None],
                         [
                             count + 1,
                             count + row,
@@ -156,6 +159,7 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
                             0,
                             status[row],
                             "",
+                            1e-6 if golden else None,
                         ],
                     ],
                     "why": "output.0 differs by 0.1 of its size.",
@@ -174,6 +178,7 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
                 "min": [-1 for _ in part],
                 "mean": [0 for _ in part],
                 "norm": [3.25 for _ in part],
+                "excluded": 0,
                 "sum": 0,
                 "value": [None for _ in part],
             }

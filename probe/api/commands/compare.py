@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.question import Answer, Invocation, Question
+from probe.api.commands.question import Answer, Invocation, Question, UsageError
 from probe.api.commands.two_runs import (
     DIVERGENCE,
     NEVER,
@@ -45,6 +45,9 @@ class Compare(Question):
         add = parser.add_argument
         add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
         add_pair(parser)
+        add("--resumed", action="store_true", help="the target was resumed from a checkpoint: which state was lost")
+        add("--resumed-at", metavar="STEP", type=int, help="the step of the baseline that it was resumed at (found)")
+        add("--ranks", metavar="RUN", type=arguments.path, help="compare the ranks of one run with each other")
         arguments.add_output(parser, "tables")
         add("--xlsx", action="store_true", help="write a workbook instead of CSV")
         arguments.add_matching(parser)
@@ -82,6 +85,11 @@ class Compare(Question):
         from probe.compare.options import Options
         from probe.monitor.gradients import probed_ranks
 
+        is_resumed = args.resumed or args.resumed_at is not None
+        if args.ranks is not None:
+            return _of_ranks(args, invocation, is_resumed)
+        if is_resumed:
+            return _resumed(args, invocation)
         set_pair(args)
         if probed_ranks(args.target_path) and probed_ranks(args.golden_path):
             return _gradients(args)
@@ -200,13 +208,39 @@ def _first_of_ranks(analyses: list[Analysis]) -> Iterator[str]:
         yield from (f"  {path}" for path in analysis.files)
 
 
+def _of_ranks(args: argparse.Namespace, invocation: Invocation, is_resumed: bool) -> Answer:
+    """Compare the ranks of one run with each other."""
+    from probe.compare.ranks.answer import compare_ranks, lines
+
+    if args.dumps or args.target_path or args.golden_path or args.last:
+        raise UsageError("--ranks compares the ranks of one run; give no other run")
+    if is_resumed:
+        raise UsageError("--ranks and --resumed are two questions; give one of them")
+    found = compare_ranks(args.ranks)
+    if args.fail_on != NEVER and not found.is_judged:
+        invocation.problem(f"cannot be told: the ranks of {args.ranks} have nothing recorded in common")
+    return Answer(lambda: lines(found), found.as_json, args.fail_on != NEVER and bool(found.findings))
+
+
+def _resumed(args: argparse.Namespace, invocation: Invocation) -> Answer:
+    """Hold a run that was resumed from a checkpoint against one that was not interrupted."""
+    from probe.compare.resumed.answer import compare_resumed, lines
+
+    set_pair(args)
+    found = compare_resumed(args.target_path, args.golden_path, args.resumed_at)
+    if args.fail_on != NEVER and not found.differs and not found.is_enough:
+        invocation.problem("cannot be told whether the run was resumed in the same state: not enough in common")
+    return Answer(lambda: lines(found), found.as_json, args.fail_on != NEVER and found.differs)
+
+
 def _gradients(args: argparse.Namespace) -> Answer:
     """Compare two folders of task ``grad_probe``, and write the results to the output folder."""
+    from probe.monitor.directions import turn_of_probes
     from probe.monitor.gradients import compare_runs, lines_of, write_results
 
-    found = compare_runs(args.target_path, args.golden_path)
+    found, turn = compare_runs(args.target_path, args.golden_path), turn_of_probes(args.target_path, args.golden_path)
     write_results(args.output_path, found)
-    is_bad = args.fail_on != NEVER and any(rank.suspicions() for rank in found)
+    is_bad = args.fail_on != NEVER and (turn is not None or any(rank.suspicions() for rank in found))
     ranks = [
         {
             "rank": each.rank,
@@ -217,7 +251,8 @@ def _gradients(args: argparse.Namespace) -> Answer:
         for each in found
     ]
     text = f"tables and pictures: {args.output_path}"
-    return Answer(lambda: [*lines_of(found), text], lambda: {"ranks": ranks}, is_bad)
+    content = {"ranks": ranks, "first_turn": None if turn is None else turn.as_json()}
+    return Answer(lambda: [*lines_of(found, turn), text], lambda: content, is_bad)
 
 
 # --- merge result

@@ -93,8 +93,9 @@ class ConfigCheck(Question):
 
 
 def _collected(args: argparse.Namespace) -> Answer:
+    from probe.common.archives import check_name
     from probe.configcheck.collect import collect
-    from probe.configcheck.pack import DEFAULT_PACK, check_name
+    from probe.configcheck.pack import DEFAULT_PACK
 
     output = args.output_path or DEFAULT_PACK
     check_name(output)

@@ -79,6 +79,7 @@ _COMPILED = (
     ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
     ("collect/describing/_makers", "finding who made a tensor takes several times as long"),
     ("common/numerics/_differences", "ckpt_compare of different values takes several times as long"),
+    ("common/numerics/_digests", "fingerprints of weights take more than a hundred times as long"),
     ("common/_frames", "call stacks are walked in Python"),
 )
 _OPTIONAL = (

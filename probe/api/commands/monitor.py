@@ -56,7 +56,7 @@ class MonitorReport(Question):
         return Answer(
             lambda: two_runs.two_runs_lines(first, other, difference),
             lambda: {**first.as_json(), "other": other.as_json(), **difference.as_json()},
-            bool(difference.first is not None or first.findings or other.findings),
+            bool(difference.is_found or first.findings or other.findings),
         )
 
 
@@ -257,6 +257,8 @@ def _lines(page: TrendPage) -> Iterator[Line]:
     if page.difference is not None:
         first = page.difference.first
         yield "first difference: " + ("none" if first is None else first.text())
+        if page.difference.turn is not None:
+            yield f"first turn: {page.difference.turn.text()}"
     yield page.path
 
 

@@ -41,6 +41,9 @@ class RolloutCheck(Question):
         add("training", metavar="TRAINING", type=arguments.path, help=of_trainer)
         for name, text in _SOURCES.items():
             add(f"--{name}", metavar="SOURCE", type=arguments.path, help=text)
+        of_both = "fingerprints of the weights of the"
+        add("--trainer-fingerprint", metavar="PATH", type=arguments.path, help=f"{of_both} trainer, by step")
+        add("--engine-fingerprint", metavar="PATH", type=arguments.path, help=f"{of_both} engine, by step")
         add("--dtype", metavar="NAME", default="", help="dtype in which both sides compute (any up to bfloat16)")
         add("--vocabulary", metavar="N", type=_NUMBER, default=0, help="size of the vocabulary (from ids, or 131072)")
         add("--layers", metavar="N", type=_NUMBER, default=0, help="layers of the model (64): more of them round more")
@@ -60,6 +63,7 @@ class RolloutCheck(Question):
             tables = compare_saved(args.rollout, args.training, output, rules=rules, headers=args.headers, watch=watch)
             files = [table.file for table in tables.keys]
             return Answer(lambda: [*tables.lines(), *files], tables.as_json, tables.found)
+        from probe.api.weights_in_flight import findings_of
         from probe.rollout.check import check
         from probe.rollout.output import as_json, decoder, lines, write
 
@@ -67,7 +71,8 @@ class RolloutCheck(Question):
         decode = None if args.tokenizer is None else decoder(args.tokenizer)
         names = [name.replace("-", "_") for name in _SOURCES]
         sources = {name: getattr(args, name) for name in ("rollout", "training", *names)}
-        report = check(sources, args.dtype, args.vocabulary, args.layers)
+        proven, remarks = findings_of(args.trainer_fingerprint, args.engine_fingerprint)
+        report = check(sources, args.dtype, args.vocabulary, args.layers, proven, remarks)
         written = [] if args.output_path is None else write(report, args.output_path, decode)
         return Answer(
             lambda: [*lines(report, decode), *written],

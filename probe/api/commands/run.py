@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from probe.api import script
-from probe.api.commands.question import FINE, TROUBLE, Invocation
+from probe.api.commands.question import FINE, FOUND, TROUBLE, Invocation
 from probe.collect.training_loop import AUTO, OPTIMIZER, STEP_AFTER
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from probe.api.monitoring.program import WatchedProgram
 
 _FLAGS = {
-    "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api"
+    "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api",
+    "against": "--against", "stop_at": "--stop-at", "summary_mode": "--summary-mode",
 }  # fmt: skip
 """The options that are keys of the configuration."""
 MONITOR = "monitor"
@@ -39,7 +40,8 @@ class RunCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
             "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
-            "                   [--module GLOB] [--api GLOB] [--follow-children] [--quiet] [--strict]\n"
+            "                   [--module GLOB] [--api GLOB] [--summary-mode MODE] [--twice] [--follow-children]\n"
+            "                   [--against GOLDEN [--stop-at divergence]] [--quiet] [--strict]\n"
             "                   (train.py | -m MODULE) [argument ...]"
         )
         parser.epilog = (
@@ -56,6 +58,10 @@ class RunCommand:
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
         tasks = "statistics, tensor, structure, overflow_check, free_benchmark, grad_probe or monitor"
         parser.add_argument("--task", help=f"{tasks}; statistics without a file")
+        parser.add_argument("--summary-mode", metavar="MODE", help="statistics, md5 or xor; statistics without a file")
+        parser.add_argument(
+            "--twice", action="store_true", help="run the program two times, and name the first call with other bits"
+        )
         parser.add_argument("-o", "--output", metavar="DIR", help="output folder; without a file ./msprobe_output")
         parser.add_argument(
             "--step-after",
@@ -69,6 +75,10 @@ class RunCommand:
             action="store_true",
             help="also collect from Python programs that the program starts by subprocess or a notebook",
         )
+        text = "compare each call with a golden run while the program runs, and print the first divergence"
+        parser.add_argument("--against", metavar="GOLDEN", help=text)
+        text = "divergence: end the program, with status 1, after the step that diverges from --against"
+        parser.add_argument("--stop-at", dest="stop_at", metavar="EVENT", help=text)
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
             "--strict", action="store_true", help="exit status 2 if nothing was collected and the script's status is 0"
@@ -80,6 +90,10 @@ class RunCommand:
         program = args.program[args.program[:1] == ["--"] :] if args.module is None else args.module
         if not program:
             raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
+        if args.twice:
+            from probe.api.twice import run_twice
+
+            return run_twice(args, program, _arguments(args))
         if args.task == MONITOR:
             return self._monitor(args, program)
         if _task(args) == GRAD_PROBE:
@@ -97,7 +111,11 @@ class RunCommand:
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
         ended = script.execute(loaded, arguments, args.process_ends)
-        return _status(args, ended, running.end(ended.reason))
+        is_collected = running.end(ended.reason)
+        if ended.status == FINE and running.has_diverged:
+            # It diverged in its last step.
+            ended = ended._replace(status=FOUND)
+        return _status(args, ended, is_collected)
 
     def _monitor(self, args: argparse.Namespace, program: list[str]) -> int:
         _refuse(
@@ -107,6 +125,7 @@ class RunCommand:
                 "--level": "it has rows of modules and parameters",
                 "--api": "it has no rows of functions; use --module",
                 "--step": "start_step, step_interval and collect_times of its configuration choose steps",
+                "--summary-mode": "its configuration chooses the statistics",
                 "--step-after": "an optimizer ends it",
                 "--follow-children": "it monitors this process only",
             },
@@ -127,6 +146,7 @@ class RunCommand:
             {
                 "--level": "grad_level of its configuration chooses what is written",
                 "--api": "it has gradients of parameters; use --module",
+                "--summary-mode": "grad_level of its configuration chooses what is written",
                 "--step-after": "an optimizer ends it",
                 "--follow-children": "it probes this process only",
             },
@@ -176,9 +196,13 @@ def _refuse(args: argparse.Namespace, task: str, hints: dict[str, str]) -> None:
         "--level": args.level,
         "--api": args.api,
         "--step": args.step,
+        "--summary-mode": args.summary_mode,
         "--step-after": None if args.step_after in (AUTO, OPTIMIZER) else args.step_after,
         "--follow-children": args.follow_children or None,
+        "--against": args.against,
+        "--stop-at": args.stop_at,
     }
+    hints = {**hints, "--against": "it has no records of calls", "--stop-at": "it belongs to --against"}
     for flag, hint in hints.items():
         if given[flag] is not None:
             raise MsprobeException(f"{flag} cannot be used with --task {task}: {hint}.")
@@ -201,7 +225,8 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     from probe.common.config.config import KEYS, TASKS, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS
 
     given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
-    given.update(module=args.module_pattern, api=args.api)
+    given.update(module=args.module_pattern, api=args.api, summary_mode=args.summary_mode)
+    given.update(against=args.against, stop_at=args.stop_at)
     level = one_of(*_LEVELS, unavailable={**UNAVAILABLE_LEVELS, "debug": _NEEDS_LINES})
     own = {"level": level, "task": one_of(*TASKS, MONITOR, unavailable=UNAVAILABLE_TASKS)}
     for name, value in given.items():

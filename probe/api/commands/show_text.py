@@ -387,7 +387,7 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
     firsts: list[tuple[FirstNonfinite, str]] = []
     unreadable = 0
     for folder in run.folders:
-        where = os.path.relpath(folder, run.path)
+        where = os.path.relpath(folder, run.root)
         try:
             dump = read(folder)
             found = first_nonfinite(dump)
@@ -403,7 +403,7 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
         yield ShownLine(f"{where}: {first.text}", _BAD)
     elif not unreadable:
         yield ShownLine("no NaN and no infinity where statistics were recorded")
-    shown = os.path.join(run.path, firsts[0][1] if firsts else os.path.relpath(run.folders[0], run.path))
+    shown = os.path.join(run.path, firsts[0][1] if firsts else os.path.relpath(run.folders[0], run.root))
     yield ShownLine(f"{run.path}: {len(run)} dumps; next: msprobe show {shlex.quote(shown)}", _HEAD)
     yield from lines
     if unreadable:

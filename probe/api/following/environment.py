@@ -27,7 +27,8 @@ FRAMEWORKS_VARIABLE = "MSPROBE_FOLLOW_FRAMEWORKS"
 _PATH = "PYTHONPATH"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = os.path.join(_HERE, "site")
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+"""The folder that this package is imported from."""
 UNWATCHED_FILE = "unwatched_processes.log"
 """In the dump path: a line of JSON for each process that imported a framework and could not be watched."""
 _LARGEST = 1 << 20
@@ -97,7 +98,7 @@ class FollowedChildren:
 
     def tell(self, process: RunProcess) -> None:
         """From now on this process is `process`, and what it starts is started by that."""
-        told = Followed(*self._given, process.run, process.order, time.time(), _ROOT, sys.prefix)
+        told = Followed(*self._given, process.run, process.order, time.time(), ROOT, sys.prefix)
         os.environ[FOLLOW] = json.dumps(vars(told))
         os.environ[FRAMEWORKS_VARIABLE] = ",".join(framework.module for framework in FRAMEWORKS.values())
 

@@ -55,6 +55,7 @@ def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...])
         direction=settings.mg_direction,
         update=settings.ur_distribution and not settings.as_msprobe,
         signs=settings.grad_sign,
+        gradient_sketches=settings.grad_direction and not settings.as_msprobe,
         linear=_chosen(l2.get("linear_hook"), l2_on, True),
         attention=_chosen(l2.get("attention_hook"), l2_on, False),
         router_logits=None if settings.as_msprobe else _chosen(l2.get("moe_router_logit_hook"), l2_on, False),

@@ -14,6 +14,7 @@ from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
+from probe.monitor.directions import turn_of_probes
 from probe.monitor.gradients import GradientFiles, RankSimilarity, compare_runs, lines_of, ops_of, write_results
 
 
@@ -128,6 +129,7 @@ def wanted_of(config: Config) -> Wanted:
         course=False,
         is_parameter=lambda name: not names or name in names,
         signatures=signatures,
+        gradient_sketches=config.sketch,
     )
 
 
@@ -153,6 +155,6 @@ class GradComparator:
         """
         found = compare_runs(dump_path1, dump_path2)
         write_results(output_path, found)
-        for line in lines_of(found):
+        for line in lines_of(found, turn_of_probes(dump_path1, dump_path2)):
             log.info(line)
         return found

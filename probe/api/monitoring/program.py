@@ -28,6 +28,7 @@ _BACKENDS = {framework.module: backend for backend, framework in FRAMEWORKS.item
 _WITHOUT_FILE: dict[str, Any] = {
     "xy_distribution": True,
     "wg_distribution": True,
+    "grad_direction": True,
     "ops": ["norm", "min", "max", "mean"],
     "step_count_per_record": 100,
     "alert": {"rules": []},

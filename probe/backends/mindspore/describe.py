@@ -11,8 +11,11 @@ from mindspore import Tensor
 from probe.backends.mindspore import internals, statistics
 from probe.backends.mindspore.backward_tracker import unaliased
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.statistics import KEYS, Statistics, dtype_name
+from probe.backends.mindspore.statistics import KEYS, Statistics, dtype_name, to_array
+from probe.backends.protocol import Source
+from probe.backends.shared.choices import choices_of
 from probe.backends.shared.tensors import npy_file
+from probe.common.dump.choices import CHOICES
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Dtype = internals.DtypeKind
@@ -75,6 +78,10 @@ class MindSporeTensors:
     def resolve(self) -> None:
         unobserved(self._statistics.resolve)
 
+    def note_choices(self, entry: Entry, indices: Tensor, source: Source | None) -> None:
+        """See `Tensors.note_choices`; on a device the call is waited for."""
+        entry[CHOICES] = choices_of(unobserved(to_array, indices), source, _real_numbers).packed()
+
     def describe_tensor(self, tensor: Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         entry: Entry = {"type": "mindspore.Tensor", "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
@@ -115,6 +122,14 @@ def tensor_file(value: Any, copied: bool) -> TensorFile | None:
     Arrays that hold neither numbers nor texts have none. On the CPU a tensor's array shares its memory.
     """
     return cast("TensorFile | None", unobserved(_tensor_file, value, copied))
+
+
+def _real_numbers(tensor: Tensor) -> Any:
+    """The elements as an array of real numbers; ``None`` of complex ones and booleans."""
+    values = unobserved(to_array, tensor)
+    # Types that numpy lacks are those of ml_dtypes.
+    values = values.astype(np.float32) if values.dtype.kind == "V" else values
+    return values if values.dtype.kind in "iuf" else None
 
 
 def _tensor_file(value: Any, copied: bool) -> TensorFile | None:

@@ -14,9 +14,9 @@ from probe.backends.mindspore.gradient_graph import tensors_in
 from probe.backends.mindspore.guards import guarded, unobserved
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
-from probe.backends.mindspore.statistics import to_array
-from probe.backends.protocol import Measured, Measurer, Signature
-from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm
+from probe.backends.mindspore.statistics import packed, plain_name, to_array
+from probe.backends.protocol import Measured, Measurer, Signature, Sketched
+from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm, StoredWeight
 from probe.backends.shared import trends
 from probe.backends.shared.patching import Handles
 from probe.common import log
@@ -24,6 +24,9 @@ from probe.common.interfaces import Handle, Logs
 
 _NAMES = {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moments": "momentum_buffer", "accum": "momentum_buffer"}
 """States by the names that PyTorch has for them."""
+_OF_NUMPY = frozenset(("bool", "float16", "float32", "float64", "complex64", "complex128")) | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 _OPTIMIZERS = (nn.Optimizer, Optimizer)
 _NOT_STATES = frozenset(("parameters", "_parameters", "param_groups"))
 
@@ -57,6 +60,10 @@ class ArrayMeasurer:
     def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
         return trends.signature(unobserved(to_array, gradient), bounds, checksum, bits)
 
+    def sketch(self, tensor: Any) -> Sketched | None:
+        array = unobserved(to_array, tensor)
+        return Sketched([packed(array)], self._shape(tensor), str(tensor.dtype), array.size)
+
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         product = np.sign(_wide(gradient)) * np.sign(_wide(moment))
         return self.number(float((1 + product.mean()) / 2))
@@ -75,6 +82,14 @@ def _spectral_norm(weight: Any) -> tuple[float, float]:
         return np.nan, np.nan
     largest = float(np.linalg.norm(array, 2))
     return largest, frobenius / largest if largest else np.nan
+
+
+def _stored(tensor: Any) -> StoredWeight:
+    dtype, shape = plain_name(tensor.dtype), tuple(tensor.shape)
+    # numpy lacks bfloat16 and float8.
+    array = to_array(tensor) if dtype in _OF_NUMPY else None
+    data = np.frombuffer(tensor.get_bytes(), np.uint8) if array is None else np.ascontiguousarray(array)
+    return StoredWeight(dtype, shape, data.reshape(-1).view(np.uint8))
 
 
 def _wide(tensor: Any) -> np.ndarray[Any, Any]:
@@ -101,6 +116,13 @@ class MindSporeTrends:
             # Cells of their own, whose states are parameters as well.
             return [(each.name, each) for each in model.parameters]
         return [(each.name, each) for each in (model.get_parameters() if frozen else model.trainable_params())]
+
+    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
+        return self.parameters(model, frozen=True)
+
+    def stored_weight(self, tensor: Any) -> StoredWeight | None:
+        found: StoredWeight = unobserved(_stored, tensor)
+        return found
 
     def is_frozen(self, parameter: Any) -> bool:
         return not parameter.requires_grad

@@ -21,6 +21,9 @@ class MSAdapterTrends(MindSporeTrends):
     def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
         return [(name, each) for name, each in model.named_parameters() if frozen or each.requires_grad]
 
+    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
+        return model.state_dict(keep_vars=True).items()  # type: ignore[no-any-return]
+
     def is_optimizer(self, value: Any) -> bool:
         return False  # those of torch know no names
 

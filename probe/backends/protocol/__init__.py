@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from typing_extensions import Protocol
 
-from probe.backends.protocol.core import HeldTensor, Hooks, ModuleHandles, Randomness, Tensors
+from probe.backends.protocol.core import HeldTensor, Hooks, ModuleHandles, Randomness, Source, Tensors
 from probe.backends.protocol.execution import (
     Compilation,
     Evaluated,
@@ -43,6 +43,7 @@ from probe.backends.protocol.trends import (
     Measured,
     Measurer,
     Signature,
+    Sketched,
     SpectralNorm,
     Trends,
 )
@@ -75,6 +76,8 @@ __all__ = [
     "ScriptWords",
     "Settings",
     "Signature",
+    "Sketched",
+    "Source",
     "SpectralNorm",
     "StepKeeper",
     "Tensors",

@@ -11,6 +11,18 @@ from typing_extensions import Protocol
 from probe.common.interfaces import Entry, Handle, Listener, Logs, ModuleName, RandomCall, StatisticsMode, TensorFile
 
 
+class Source(NamedTuple):
+    """The values among which a function chose."""
+
+    values: Any
+    """The tensor; ``None`` where its values have no margins."""
+    dim: int | None
+    """The dimension that it searched; ``None`` for all elements."""
+    takes_several: bool
+    """True of top-k, whose result has the indices along `dim`; argmax has no such dimension, or one of size 1."""
+    largest: bool
+
+
 class Tensors(Protocol):
     """The tensors of a framework, their statistics, and its other values, as a dump has them."""
 
@@ -22,6 +34,17 @@ class Tensors(Protocol):
 
     def describe_tensor(self, tensor: Any, summary: StatisticsMode) -> Entry:
         """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
+
+    def note_choices(self, entry: Entry, indices: Any, source: Source | None) -> None:
+        """Put the choices that `indices` are into its entry, under `probe.common.dump.choices.CHOICES`.
+
+        Now or at `resolve`.
+
+        Args:
+            entry: That of `indices`.
+            indices: A tensor of whole numbers.
+            source: Where they were looked for; ``None`` if it is not known, as of what a module returns.
+        """
 
     def direct_describer(self, summary: StatisticsMode) -> Callable[[Any], Entry | None] | None:
         """A faster `describe_tensor` for most tensors, if there is one, which answers ``None`` for any other value.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
 from probe.common.interfaces import Handle, Logs
+
+if TYPE_CHECKING:
+    # A monitor of norms alone needs no numpy here, nor does the command line.
+    from numpy.typing import NDArray
 
 
 class Measured(NamedTuple):
@@ -23,6 +27,19 @@ class Measured(NamedTuple):
     """True of integers and booleans, whose statistics are no signs of health."""
 
 
+class StoredWeight(NamedTuple):
+    """The elements of a weight that this process has, on the host."""
+
+    dtype: str
+    """The plain name."""
+    shape: tuple[int, ...]
+    data: NDArray[Any]
+    """Their bytes in row-major order, uint8; not to be written to."""
+    starts: tuple[int, ...] = ()
+    """The index of the first element in the whole weight, whose shape follows, if the weight is distributed."""
+    whole: tuple[int, ...] = ()
+
+
 class Signature(NamedTuple):
     """A gradient in few numbers."""
 
@@ -32,6 +49,16 @@ class Signature(NamedTuple):
     """MD5 of the bytes; empty if it is not wanted."""
     bits: bytes
     """A bit for each element, 1 above zero, eight in a byte with the first one highest; empty if not wanted."""
+
+
+class Sketched(NamedTuple):
+    """The sketch of one tensor."""
+
+    packed: list[bytes]
+    """One value, see `probe.common.numerics.sketch.Sketch.packed`; there when what `Measurer.collect` gave has run."""
+    shape: str
+    dtype: str
+    elements: int
 
 
 class Measurer(Protocol):
@@ -53,6 +80,9 @@ class Measurer(Protocol):
             bounds: The ends of intervals, ascending; (-inf, first], ..., (last, inf). Without them there are no shares.
             checksum, bits: True if they are wanted.
         """
+
+    def sketch(self, tensor: Any) -> Sketched | None:
+        """The sketch of `tensor` as it is now; ``None`` if it has no elements of its own in a known order."""
 
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         """The mean of (1 + sign(gradient) * sign(moment)) / 2 as if it were a tensor of no dimension."""
@@ -91,6 +121,12 @@ class Trends(Protocol):
 
     def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
         """The parameters of `model` that are trained, each once, with their names; with `frozen` the others as well."""
+
+    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """The parameters and the buffers of `model` that a checkpoint of it has, under their names there."""
+
+    def stored_weight(self, tensor: Any) -> StoredWeight | None:
+        """The elements of a weight as they are stored; ``None`` if it has none of its own, such as on a meta device."""
 
     def is_frozen(self, parameter: Any) -> bool:
         """True of a parameter that the program has excluded from training."""

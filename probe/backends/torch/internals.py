@@ -269,6 +269,12 @@ def reduce_flat() -> Any:
     return _find("distributed.fsdp._runtime_utils._reduce_grad", None)
 
 
+def local_place(whole: tuple[int, ...], mesh: Any, placements: Any) -> tuple[int, ...] | None:
+    """The index of the first element of a DTensor that this rank has; ``None`` where torch does not say it."""
+    found = _find("distributed.tensor._utils.compute_local_shape_and_global_offset", None)
+    return None if found is None else tuple(found(whole, mesh, placements)[1])
+
+
 def absent() -> list[Absent]:
     """Features that the installed release does not have, and the cost of each."""
     return _torch.absent

@@ -9,13 +9,13 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from probe.backends.protocol import Measured, Signature
+from probe.backends.protocol import Measured, Signature, Sketched
 from probe.backends.shared import trends
 from probe.backends.shared.trends import LIKE_ITSELF, of_number
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
-from probe.backends.torch.tensors import plain_tensors
+from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.describe import is_wrapped
 from probe.common.interfaces import StatisticsMode
 
@@ -95,6 +95,8 @@ class TorchMeasurer:
         self._eps = eps
         self._waiting: list[tuple[list[float], list[Any]]] = []
         """Lists to be filled, with numbers that are on a device."""
+        self._sketches: list[tuple[list[bytes], torch.Tensor]] = []
+        """Likewise for sketches."""
         self._keys = [_KEYS.get(op, "Min") for op in ops]
         """The key of an entry for each op; one that has none is computed by itself."""
         self._others = [(index, op) for index, op in enumerate(ops) if op not in _KEYS]
@@ -146,9 +148,7 @@ class TorchMeasurer:
         return float(own.item(_op(op, tensor, self._eps)))
 
     def _measured(self, tensor: Any) -> Measured | None:
-        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or is_wrapped(tensor):
-            return None
-        if tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:
+        if not _is_plain(tensor):
             return None
         shape, dtype = list(tensor.shape), tensor.dtype
         exact = dtype not in _NO_KINDS and not dtype.is_complex and not str(dtype).startswith("torch.float")
@@ -199,6 +199,18 @@ class TorchMeasurer:
     ) -> Signature | None:
         return signature(local(gradient), bounds, checksum, bits)
 
+    def sketch(self, tensor: torch.Tensor) -> Sketched | None:
+        tensor = local(tensor)
+        if not _is_plain(tensor) or not statistics.whole(tensor):
+            return None
+        made: list[bytes] = []
+        with with_autograd_kernels():
+            if tensor.is_cpu or not own.numel(tensor):
+                made.append(beneath_transforms(statistics.packed, tensor))
+            else:
+                self._sketches.append((made, beneath_transforms(statistics.on_device, tensor)))
+        return Sketched(made, str(list(tensor.shape)), str(tensor.dtype), own.numel(tensor))
+
     def agreement(self, gradient: torch.Tensor, moment: torch.Tensor) -> Measured | None:
         """The share of elements that have the same sign; products that are zero count one half."""
         gradient, moment = local(gradient), local(moment)
@@ -246,7 +258,8 @@ class TorchMeasurer:
 
     def collect(self) -> Callable[[], None] | None:
         waiting, self._waiting = self._waiting, []
-        if not waiting:
+        sketches, self._sketches = self._sketches, []
+        if not waiting and not sketches:
             return None
         groups: dict[torch.device, list[tuple[list[float], int, torch.Tensor]]] = {}
         for values, results in waiting:
@@ -256,14 +269,29 @@ class TorchMeasurer:
                 else:
                     values[index] = each
         transfers = [(members, *_transfer([each for _, _, each in members])) for members in groups.values()]
+        by_device: dict[torch.device, list[tuple[list[bytes], torch.Tensor]]] = {}
+        for each in sketches:
+            by_device.setdefault(each[1].device, []).append(each)
+        rows = [(members, *_transfer([sums for _, sums in members])) for members in by_device.values()]
 
         def resolve() -> None:
+            for holders, host, done in rows:
+                done()
+                for (holder, _), row in zip(holders, own.numpy(host)):
+                    holder.append(statistics.packed_row(row))
             for members, host, done in transfers:
                 done()
                 for (values, index, _), number in zip(members, own.tolist(host)):
                     values[index] = number
 
         return resolve
+
+
+def _is_plain(tensor: Any) -> bool:
+    """True of a dense tensor with elements of its own, which is no wrapper."""
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or is_wrapped(tensor):
+        return False
+    return not (tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any] | None:

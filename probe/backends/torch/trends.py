@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from probe.backends.protocol import Measurer, SpectralNorm
+from probe.backends.protocol.trends import StoredWeight
 from probe.backends.torch import internals
+from probe.backends.torch.guards import alone
 from probe.backends.torch.originals import own
+from probe.backends.torch.tensors.statistics import bytes_of
 from probe.backends.torch.trend_measuring import TorchMeasurer, TorchSpectralNorm, attention, local, routing
 from probe.backends.torch.trend_observing import (
     attach_communication,
@@ -46,9 +49,11 @@ __all__ = [
     "routing",
     "spectral_norm",
     "state_counts",
+    "stored_weight",
     "takes_gradient",
     "tensors_in",
     "ties",
+    "weights",
     "whole",
 ]
 
@@ -65,6 +70,41 @@ def modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 def parameters(model: torch.nn.Module, frozen: bool = False) -> Iterable[tuple[str, Any]]:
     """The parameters that take gradients, each once; with `frozen` the others as well."""
     return [(_plain(name), each) for name, each in model.named_parameters() if frozen or each.requires_grad]
+
+
+def weights(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """The parameters and persistent buffers under the names of `state_dict`, whose hooks are not run."""
+    for path, module in model.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        buffers = (item for item in module._buffers.items() if item[0] not in module._non_persistent_buffers_set)
+        for name, each in (*module._parameters.items(), *buffers):
+            if each is not None:
+                yield _plain(prefix + name), each
+
+
+def stored_weight(tensor: torch.Tensor) -> StoredWeight | None:
+    """The elements of a tensor on the host; of a DTensor those of this rank, with their place in the whole."""
+    part = getattr(tensor, "_local_tensor", None)
+    whole: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    if part is not None:
+        distributed: Any = tensor
+        whole = tuple(distributed.shape)
+        place = internals.local_place(whole, distributed.device_mesh, distributed.placements)
+        if tuple(part.shape) == whole:
+            whole = ()
+        elif place is None or any(each.is_partial() for each in distributed.placements):
+            return None
+        else:
+            starts = place
+    # Not one of the program's calls, whatever is recorded.
+    with alone():
+        local_part = (tensor if part is None else part).detach()
+        if local_part.is_meta or local_part.layout is not torch.strided or local_part.is_nested:
+            return None
+        data = bytes_of(local_part)
+    dtype = str(local_part.dtype).removeprefix("torch.")
+    return StoredWeight(dtype, tuple(local_part.shape), data, starts, whole)
 
 
 def is_frozen(parameter: Any) -> bool:

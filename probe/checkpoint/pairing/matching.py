@@ -14,7 +14,7 @@ from probe.checkpoint.pairing.proposals import propose
 from probe.checkpoint.pairing.settling import settle
 from probe.checkpoint.report import Checkpoint, CheckpointOptions
 from probe.checkpoint.scheme import in_scheme, unwrapped
-from probe.checkpoint.stored import Slice, Tensor, element, joined
+from probe.checkpoint.stored import Slice, Tensor, joined
 from probe.common import log
 from probe.common.align.name_mapping import load_names
 
@@ -77,7 +77,7 @@ def _parts(side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None
     elif stack is not None and len(side.tensor.shape) > 1:
         for number in range(side.tensor.shape[0]):
             key = f"{stack['path']}{number}.{stack['part']}.{stack['kind']}"
-            one = Side(side.name, key, element(side.tensor, number), f"expert {number} of {side.name}")
+            one = Side(side.name, key, side.tensor.element(number), f"expert {number} of {side.name}")
             words = f"expert {number} of the stack"
             if key in others:
                 parts = [Split(one, others[key], plain_readings(one.tensor))]
@@ -156,8 +156,14 @@ def _join(pair: Pair, one: Checkpoint, other: Checkpoint) -> None:
     if pair.one is None or pair.other is None or pair.readings:
         return
     for side, content, wanted in ((pair.one, one, pair.other), (pair.other, other, pair.one)):
+        if side.tensor.shape == wanted.tensor.shape:
+            continue
+        other_way = content.joined_otherwise.get(side.name)
+        if other_way is not None and other_way.shape == wanted.tensor.shape:
+            side.tensor = other_way
+            break
         pieces = content.pieces.get(side.name)
-        if pieces is None or side.tensor.shape == wanted.tensor.shape:
+        if pieces is None:
             continue
         for axis in range(len(pieces[0].shape)):
             if any(len(each.shape) <= axis for each in pieces):

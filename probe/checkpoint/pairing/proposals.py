@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from probe.checkpoint.pairing.layouts import plain_readings
-from probe.checkpoint.pairing.pairs import SLACK, Pair, Samples, Side, apart, sample
+from probe.checkpoint.pairing.pairs import Pair, Side
+from probe.checkpoint.sampling import SLACK, Samples, apart, sample
 from probe.checkpoint.stored import Array, Tensor, Transposed
 
 _FAR = 0.5

@@ -7,15 +7,22 @@ configurations give no reason for two layouts.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
+from probe.checkpoint.fingerprints.entry import Fingerprinted, NotHeldError, facing, rests_on_fingerprint, rows_in
+from probe.checkpoint.fingerprints.judging import measure
 from probe.checkpoint.pairing.layouts import INTERLEAVED
-from probe.checkpoint.pairing.pairs import Pair, Reading, apart, sample
+from probe.checkpoint.pairing.pairs import Pair, Reading
+from probe.checkpoint.report import FINE
+from probe.checkpoint.sampling import LARGE, SMALL, apart, positions_of_sample, sample
 from probe.checkpoint.scheme import layer_of
+from probe.checkpoint.stored import Array, Tensor, Transposed
+from probe.common.numerics.rounding import decoded
 
 _FAR = 0.5
 """A reading whose sample differs by half of its length is of other values; two independent ones differ by 1.4 times."""
@@ -54,6 +61,7 @@ def settle(pairs: Sequence[Pair], declared: bool, rotary: tuple[str, str] | None
         if id(pair) in fits:
             seen[_DIGITS.sub("#", pair.key)].add((fits[id(pair)].turned, fits[id(pair)].order))
     for pair in pairs:
+        pair.declared = declared
         if pair.readings and pair.one is not None and pair.other is not None:
             alike = len(seen[_DIGITS.sub("#", pair.key)]) == 1
             _choose(pair, fits.get(id(pair)), usual, declared, alike)
@@ -65,10 +73,12 @@ def _unpermuted(pair: Pair, found: Reading, mine: str, its: str) -> str:
     if pair.group != "rotary" or found.turned or found.order.startswith(begin):
         return ""
     assert pair.one is not None
-    own = sample(pair.one.tensor)
+    is_told = rests_on_fingerprint(pair.one.tensor) or any(rests_on_fingerprint(each.tensor) for each in pair.readings)
+    most = SMALL if is_told else LARGE
+    own = sample(pair.one.tensor, most)
     # Rows that are alike fit both orders.
     if any(
-        apart(own, sample(each.tensor)) < _SAME
+        _far_from(own, pair.one.tensor, each.tensor, most) < _SAME
         for each in pair.readings
         if each.order.startswith(begin) and not each.turned and each.tensor.shape == pair.one.tensor.shape
     ):
@@ -111,26 +121,73 @@ def _turns(pair: Pair) -> str:
 def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
     """The reading that fits; ``None`` if none does, or values that are all alike fit each."""
     fixed = pair.other.tensor if pair.of_first else pair.one.tensor  # type: ignore[union-attr]
-    own = sample(fixed)
+    there = [each for each in pair.readings if each.tensor.shape == fixed.shape]
+    is_told = any(rests_on_fingerprint(each) for each in (fixed, *(reading.tensor for reading in there)))
+    most = SMALL if is_told else LARGE
+    own = sample(fixed, most)
     if not own.size or np.all(own == own[0]):
         return None
-    first = fixed.shape
 
     def likely(reading: Reading) -> int:
         return -sum(votes[kind][form] for kind, form in _forms(pair, reading))
 
     plain = _first_plain(pair)
     best, least = None, _FAR
-    for reading in sorted((each for each in pair.readings if each.tensor.shape == first), key=likely):
-        far = apart(own, sample(reading.tensor))
+    for reading in sorted(there, key=likely):
+        far = _far_from(own, fixed, reading.tensor, most)
         reading.tensor.release()
         # Another order of rows that fits no better than the plain one is no explanation.
         if far < least / (1 if reading is plain else 2) or (reading is plain and far < 2 * least):
             best, least = reading, far
         if least < _SAME:
-            break
+            if not is_told or not reading.order or (equal := _is_equal(fixed, reading.tensor)) is None or equal:
+                break
+            # So few rows may fit several orders; the digest is of one.
+            least = 2 * _SAME
     fixed.release()
     return best
+
+
+def _is_equal(fixed: Tensor, reading: Tensor) -> bool | None:
+    """True if a fingerprint and a reading are equal but for rounding; ``None`` if digests do not tell."""
+    try:
+        return measure(fixed, reading).verdict in FINE
+    except NotHeldError:
+        return None
+
+
+def _far_from(own: Array, fixed: Tensor, reading: Tensor, most: tuple[int, int]) -> float:
+    """The distance of the samples of a tensor, which is `own`, and a reading of its counterpart."""
+    if not rests_on_fingerprint(reading):
+        return apart(own, sample(reading, most))
+    one, other = facing(fixed, reading)
+    try:
+        return apart(sample(one), sample(other))
+    except NotHeldError:
+        return _of_common_rows(fixed, reading)
+
+
+def _of_common_rows(fixed: Tensor, reading: Tensor) -> float:
+    """The distance of the sampled rows of a fingerprint that a reading has; infinite if there are none."""
+    found = rows_in(reading)
+    if found is None or rests_on_fingerprint(fixed):
+        return math.inf
+    whole, rows = found
+    turned = isinstance(whole, Transposed)
+    held = whole.of if isinstance(whole, Transposed) else whole
+    if not isinstance(held, Fingerprinted) or (turned and len(held.shape) != 2):
+        return math.inf
+    sampled, columns = positions_of_sample(held.shape)
+    few = sample(held).reshape(len(sampled), len(columns), -1)
+    if turned:
+        sampled, columns, few = columns, sampled, few.swapaxes(0, 1)
+    places = {int(row): at for at, row in enumerate(rows)}
+    common = [(number, places[row]) for number, row in enumerate(sampled) if row in places]
+    if not common:
+        return math.inf
+    own = few[[number for number, _ in common]]
+    lines = [decoded(fixed.rows(at, at + 1).reshape(-1)[columns], fixed.dtype).reshape(-1) for _, at in common]
+    return apart(own.reshape(-1), np.concatenate(lines).astype(np.float64))
 
 
 def _first_plain(pair: Pair) -> Reading | None:

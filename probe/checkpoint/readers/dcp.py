@@ -15,7 +15,7 @@ from probe.checkpoint.readers import pickles, sections
 from probe.checkpoint.readers.pickles import Inert, Name
 from probe.checkpoint.readers.torch_files import read_archive, read_torch
 from probe.checkpoint.report import Checkpoint
-from probe.checkpoint.stored import Array, File, Regions, Reshaped, Shape, Tensor, element
+from probe.checkpoint.stored import Array, File, Regions, Reshaped, Shape, Tensor
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
 from probe.common.numerics.rounding import word_type
@@ -182,7 +182,7 @@ def _unstack(into: Checkpoint) -> None:
             found[name] = tensor
             continue
         for number in range(tensor.shape[0]):
-            _add_experts(found, f"{layers[1]}{number}.{layers[2]}", element(tensor, number))
+            _add_experts(found, f"{layers[1]}{number}.{layers[2]}", tensor.element(number))
     into.weights = found
 
 
@@ -192,4 +192,4 @@ def _add_experts(found: dict[str, Tensor], name: str, tensor: Tensor) -> None:
         found[name] = tensor
         return
     for number in range(tensor.shape[0]):
-        found[f"{experts[1]}local_experts.{number}.{experts[2]}"] = element(tensor, number)
+        found[f"{experts[1]}local_experts.{number}.{experts[2]}"] = tensor.element(number)

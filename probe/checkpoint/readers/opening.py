@@ -12,6 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from probe.checkpoint.fingerprints import file as fingerprints
+from probe.checkpoint.fingerprints.entry import rests_on_fingerprint
+from probe.checkpoint.fingerprints.ranks import read_folder as read_fingerprints
+from probe.checkpoint.fingerprints.ranks import whole
 from probe.checkpoint.readers import deepspeed, megatron, sections
 from probe.checkpoint.readers.dcp import METADATA, read_dcp
 from probe.checkpoint.readers.mindspore import check_sum, read_ckpt
@@ -142,20 +146,27 @@ def open_checkpoint(path: str, options: CheckpointOptions | None = None) -> Chec
     else:
         _read_file(path, found)
         _read_config(os.path.dirname(path), found)
-    sections.set_apart(found)
+    is_told = any(map(rests_on_fingerprint, found.weights.values()))
+    if not is_told:
+        sections.set_apart(found)
     if not found.weights:
         raise DumpFormatError(f"{path}: it holds no tensors of a model; give the file or folder that has its weights.")
-    if any(key in found.config for key in _QUANTISED) or any(name.endswith(".qweight") for name in found.weights):
+    quantised = any(key in found.config for key in _QUANTISED)
+    if not is_told and (quantised or any(name.endswith(".qweight") for name in found.weights)):
         found.notes.append(f"{path}: its weights are quantised, and compared as they are stored")
     return found
 
 
 def _read_file(path: str, into: Checkpoint) -> None:
     file = File(path)
-    start = file.read(0, min(16, file.size))
+    start = file.read(0, min(64, file.size))
     if not file.size:
         raise DumpFormatError(f"{path}: the file is empty; copy it again.")
-    if path.endswith(".npz"):
+    if fingerprints.is_fingerprint(start):
+        fingerprints.read(path, into)
+        if into.parts:
+            into.weights = whole(path, [into]).weights
+    elif path.endswith(".npz"):
         read_npz(path, into)
         into.format = "npz"
     elif path.endswith(".safetensors") or (start[8:9] == b"{" and int.from_bytes(start[:8], "little") < file.size):
@@ -239,6 +250,8 @@ def _read_files(path: str, names: Sequence[str], into: Checkpoint, options: Chec
         raise DumpFormatError(_several(path, [*indexes, *rest]))
     if indexes:
         return _read_index(os.path.join(path, indexes[0]), into)
+    if not files_ and any(name.endswith(fingerprints.ENDING) for name in names):
+        return read_fingerprints(path, into)
     if not files_:
         return _read_below(path, names, into, options, depth)
     numbered = [match for name in files_ if (match := _NUMBERED.match(name))]

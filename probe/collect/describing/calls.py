@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple, cast
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
+from probe.collect.describing.choices import Chooser
 from probe.collect.describing.makers import KINDS, Makers
 from probe.collect.describing.values import ValueDescriber
 from probe.collect.step import CollectedStep
@@ -54,6 +55,7 @@ class CallDescriber:
         self._of: ActiveCall | None = None
         """The call whose values are described."""
         self._makers: Makers | None = None
+        self._chooser: Chooser | None = None
         self.remembers = False
         """True if tensors are known again that were described in this step."""
         self._known: dict[int, _DescribedTensor] = {}
@@ -92,7 +94,9 @@ class CallDescriber:
             self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, self._direct)
         self._given = self._returned = self._given_gradients = self._returned_gradients = self._values
         # An entry that several calls share has no maker of its own.
+        self._chooser = None
         if self._summary.sketch and not step.with_nonfinite:
+            self._chooser = Chooser(self._tensors, self._tensor_failed)
             self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions, self._tensor_failed)
             self._given, self._given_gradients, self._returned, self._returned_gradients = (
                 self._noting(makers, kind) for kind in range(len(KINDS))
@@ -163,6 +167,8 @@ class CallDescriber:
             known = call.api.known_before
             args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
         self._begin(call)
+        if self._chooser is not None and call.base not in self._chooser.idle:
+            self._chooser.enter(call, args, kwargs)
         save = None if self._saver_of is None else self._saver_of(call)
         fields = call.fields
         fields["input_args"] = self._given.sequence(args, save and f"{call.name}.input", save)
@@ -184,7 +190,9 @@ class CallDescriber:
         """Describe what a call returned."""
         self._begin(call)
         save = None if self._saver_of is None else self._saver_of(call)
-        call.fields["output"] = self._returned.output(output, save and f"{call.name}.output", save)
+        call.fields["output"] = described = self._returned.output(output, save and f"{call.name}.output", save)
+        if self._chooser is not None and call.base not in self._chooser.idle:
+            self._chooser.leave(call, output, described)
 
     def parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         """Describe the own parameters of a module."""

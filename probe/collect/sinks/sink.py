@@ -20,7 +20,7 @@ from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.dump.update_file import UpdateFrame
-from probe.common.interfaces import Handle, ModuleName
+from probe.common.interfaces import Handle, JudgeStep, ModuleName
 
 RECEIVERS = ("enter", "leave", "backward", "gradient", "record", "update", "saver_of")
 """The needs that are functions."""
@@ -128,6 +128,10 @@ class Discarded(enum.Enum):
         return self in (Discarded.OF_PARENT, Discarded.OF_PARENT_FOR_GOOD)
 
 
+def _goes_on() -> None:
+    """Let the program go on, where nobody can end it."""
+
+
 class Host(NamedTuple):
     """The session, as far as a sink may ask it."""
 
@@ -142,6 +146,10 @@ class Host(NamedTuple):
     """Collect no further step."""
     numbers: Callable[[], Mapping[str, int]]
     """The number that the next call of each name gets."""
+    make_judge: Optional[Callable[[], JudgeStep]] = None  # noqa: UP045
+    """Makes what compares a step with that of a golden run."""
+    stop_program: Callable[[], None] = _goes_on
+    """End the program at the end of this step."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ what is allowed; an unknown key is only a warning, because files are shared betw
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from probe.common.config.fields import (
     one_of,
     parse_ascending,
     parse_count,
+    parse_existing,
     parse_flag,
     parse_folder,
     parse_gib,
@@ -86,6 +88,7 @@ _WITHOUT_TENSORS = _if(
     'if no tensors are saved; task "tensor" and "statistics.tensor_list" save them',
 )
 _WITHOUT_REFERENCE = _if(lambda config: config.bench_path is None, 'without "bench_path"')
+_WITHOUT_GOLDEN_RUN = _if(lambda config: config.against is None, 'without "against"')
 _WITHOUT_REPLAY = _if(lambda config: not config.replay_step, 'without "replay_step"')
 _WITH_CHECKSUMS_ONLY = _if(
     lambda config: config.summary_mode == "xor", 'if "summary_mode" is "xor", which computes no statistics'
@@ -141,6 +144,8 @@ class Config:
         nonfinite: say of tensors with NaN or infinities how many these are, and the extremes of the other elements.
         sketch: keep a sketch of every tensor, by which two runs are compared element by element, in sketch.npz.
         file_format: known from msProbe; the framework decides how tensors are saved.
+        against: a golden run with which each call is compared while the program runs.
+        stop_at: ``divergence``: end the program after the step that diverges from `against`.
         bench_path: a dump with checksums to compare with while running.
         diff_nums: end after so many differences from `bench_path`; -1 means never.
         overflow_nums: end after so many steps with values that are not finite; -1 means never.
@@ -188,8 +193,10 @@ class Config:
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
     nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _WITH_CHECKSUMS_ONLY)
-    sketch: bool = key(True, parse_flag, ("statistics", "tensor"))
+    sketch: bool = key(True, parse_flag, ("statistics", "tensor", GRAD_PROBE))
     file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _AS_THE_FRAMEWORK_SAVES)
+    against: str | None = key(None, parse_existing, ("statistics", "tensor"), _AT_DEBUG)
+    stop_at: str | None = key(None, one_of("divergence"), ("statistics", "tensor"), _WITHOUT_GOLDEN_RUN)
     bench_path: str | None = key(None, parse_folder, ("tensor",), _AT_DEBUG)
     diff_nums: int = key(1, parse_limit, ("tensor",), _WITHOUT_REFERENCE)
     overflow_nums: int = key(1, parse_limit, ("overflow_check",))
@@ -237,6 +244,9 @@ def load_config(
     step: object = None,
     module: object = None,
     api: object = None,
+    against: object = None,
+    stop_at: object = None,
+    summary_mode: object = None,
 ) -> Config:
     """Read and check the file `path`; what is given as an argument wins over the file.
 
@@ -244,6 +254,8 @@ def load_config(
         path: a ``.json`` file; ``None`` stands for the defaults.
         task, dump_path, level, step: the constructor's arguments as the user gave them, ``None`` if not given.
         module, api: the patterns of ``msprobe run``, ``None`` if not given.
+        against, stop_at: its golden run and where it ends, ``None`` if not given.
+        summary_mode: that of the task's section, ``None`` if not given.
 
     Returns:
         The configuration; equal for equal content, so the file can be read again while the training runs.
@@ -261,7 +273,8 @@ def load_config(
     if path is not None and not isinstance(path, str):
         raise Location(_argument("config_path"), "config_path").wrong(path, "the path of a .json file as text")
     arguments = {
-        "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api
+        "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api,
+        "against": against, "stop_at": stop_at, "summary_mode": summary_mode,
     }  # fmt: skip
     given = {key: value for key, value in arguments.items() if value is not None}
     content = {"dump_path": Config.dump_path} if path is None else read_object(path)
@@ -322,6 +335,7 @@ def _checked(top: _Settings) -> Config:
     # Editors ask for the schema of a file at its key "$schema".
     silent = (*TASKS, *UNAVAILABLE_TASKS, "$schema")
     _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], silent)
+    _check_arguments(top, task)
     section = top.below(task)
     values = {key.attribute: (section if key.tasks else top).read(key) for key in KEYS.values()}
     config = Config(**{**values, "level": level})
@@ -329,6 +343,14 @@ def _checked(top: _Settings) -> Config:
     _warn_of_unused(config, top, section)
     _check_together(config, top.origin)
     return config
+
+
+def _check_arguments(top: _Settings, task: str) -> None:
+    """Refuse a golden run that is given as an argument and that the task has no use for."""
+    for name in ("against", "stop_at"):
+        if name in top.given and task not in KEYS[name].tasks:
+            allowed = " and ".join(f'"{each}"' for each in KEYS[name].tasks)
+            raise MsprobeException(f'{_argument(name)} is for the tasks {allowed}; the task is "{task}".')
 
 
 def _effective_level(task: str, level: str, location: Location) -> str:
@@ -367,6 +389,11 @@ def _check_together(config: Config, origin: str) -> None:
         raise MsprobeException(
             f'{origin}: "async_dump" is true and "tensor.list" is empty; list the records to save, as all tensors of a '
             "step would have to stay in memory."
+        )
+    if config.against is not None and os.path.realpath(config.against) == os.path.realpath(config.dump_path):
+        raise MsprobeException(
+            f'{origin}: "{section}.against" is "{config.against}", into which this run would write; give another '
+            '"dump_path", of msprobe run -o DIR.'
         )
     if config.bench_path is not None and config.summary_mode != "md5":
         raise MsprobeException(

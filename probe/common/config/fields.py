@@ -118,6 +118,13 @@ def parse_folder(value: object, location: Location) -> str:
     raise location.wrong(value, "the path of an existing folder")
 
 
+def parse_existing(value: object, location: Location) -> str:
+    path = parse_path(value, location)
+    if os.path.exists(path):
+        return path
+    raise location.wrong(value, "the path of an existing run")
+
+
 def parse_new_folder(value: object, location: Location) -> str:
     """The path of a folder that is there or can be made.
 

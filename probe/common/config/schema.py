@@ -24,6 +24,7 @@ _NUMBERS = {
 _SHAPES: dict[Callable[..., Any], Mapping[str, Any]] = {
     fields.parse_flag: {"type": "boolean"},
     fields.parse_folder: _PATH,
+    fields.parse_existing: _PATH,
     fields.parse_new_folder: _PATH,
     fields.parse_pattern: _TEXT,
     fields.parse_texts: _TEXTS,

@@ -61,6 +61,10 @@ _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
 
+RecordFrame = tuple[str, int, int, Optional[str], int, int, Any]
+"""The arguments of `JournalWriter.record`."""
+
+
 def _big_integer(code: int, data: memoryview) -> int | str:
     if code != _BIG_INTEGER:
         raise ValueError(f"unknown extension {code}")

@@ -9,6 +9,7 @@ An archive with two members, which ``numpy.load`` opens without pickles:
                 "made_by" for each of them the row of the item that returned it, its own row if it is data, a text such
                 as ``parameter:layer1.weight``, or null where the maker is not known,
                 "views" the rows of tensors that are a view of what "made_by" says,
+                "choices" and two further members, see `probe.common.dump.choices`, if a call has chosen,
                 "excluded" for each tensor of which the sketch leaves elements out, by the number of its row:
                 the number of such elements and eight signed sums that tell which
 """
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Union
 import msgspec
 
 from probe.common import files
+from probe.common.dump.choices import INDICES_MEMBER, MARGINS_MEMBER, Choices, ChoicesTable, Numbers
 from probe.common.dump.layout import SKETCH_FILE
 from probe.common.errors import DumpFormatError
 
@@ -55,6 +57,8 @@ _LOCAL_HEADER, _LENGTHS_AT = 30, 26
 ARRAY, INDEX = "sketch.npy", "index.json"
 DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """The errors that reading an archive raises where it is damaged."""
+EXCLUDED = struct.Struct("<9f")
+"""The number of excluded elements and eight marks, which may follow a row in an entry."""
 NO_SKETCH = b"\0\0\xc0\x7f" * LANES
 """A row of NaN."""
 _LONGEST_REASON = 200
@@ -89,6 +93,7 @@ class _Index(msgspec.Struct):
     made_by: list[MakerRow]
     views: list[int] = []
     excluded: dict[int, tuple[float, ...]] = {}
+    choices: dict[int, Numbers] = {}
 
 
 class _Rows:
@@ -147,10 +152,11 @@ class _Rows:
 
 
 class _Content(NamedTuple):
-    """The two members of a file."""
+    """The members of a file."""
 
     columns: _Index
     sketches: _Rows
+    choices: ChoicesTable | None = None
 
 
 class SketchTable:
@@ -200,6 +206,30 @@ class SketchTable:
             return None
         excluded = self._index.excluded.get(row)
         return Sketch(sums) if excluded is None else Sketch(sums, int(excluded[0]), np.array(excluded[1:], "<f4"))
+
+    def excluded(self, name: str) -> int:
+        """The number of elements that the sketch of the item `name` leaves out; 0 without a sketch."""
+        row = self._rows.get(name)
+        return int(self._index.excluded.get(row, (0,))[0]) if row is not None else 0
+
+    def packed(self, name: str) -> bytes | None:
+        """The sketch of the item `name` as a journal has it, NaN if it has none; ``None`` of no such item."""
+        row = self._rows.get(name)
+        if row is None:
+            return None
+        excluded = self._index.excluded.get(row)
+        sums = self._content.sketches.one(row)
+        return sums if excluded is None else sums + EXCLUDED.pack(*excluded)
+
+    def choices(self, name: str) -> Choices | None:
+        """The choices of the item `name`, which are indices; ``None`` where there are none."""
+        row, table = self._rows.get(name), self._content.choices
+        return None if row is None or table is None else table.at(row)
+
+    @property
+    def has_choices(self) -> bool:
+        """True if the choices of calls were recorded."""
+        return bool(self._index.choices)
 
     def names(self) -> Iterable[str]:
         """The names of the items, in the order of the run."""
@@ -339,10 +369,14 @@ def read_from(stream: BinaryIO, path: str, whole: bytes | None = None) -> _Conte
             _check(index)
             header = array_header(len(index.items))
             start = _start_of_rows(archive, stream, header, len(index.items) * ROW)
+            choices = None
+            if index.choices:
+                members = [read_member(archive, stream, name) for name in (INDICES_MEMBER, MARGINS_MEMBER)]
+                choices = ChoicesTable(index.choices, (members[0], members[1]))
     except (*DAMAGED, msgspec.MsgspecError) as error:
         reason = str(error)[:_LONGEST_REASON]
         raise DumpFormatError(f"{path} is damaged: {reason}. Collect the dump again, or delete this file.") from None
-    return _Content(index, _Rows(path, start, len(index.items), whole))
+    return _Content(index, _Rows(path, start, len(index.items), whole), choices)
 
 
 def _start_of_rows(archive: zipfile.ZipFile, stream: BinaryIO, header: bytes, size: int) -> int:
@@ -384,5 +418,7 @@ def _check(index: _Index) -> None:
     makers = (maker for maker in index.made_by if isinstance(maker, int))
     if not all(row in known for some in (makers, index.views, index.excluded) for row in some):
         raise ValueError("a row is out of range")
+    if not all(row in known for row in index.choices):
+        raise ValueError("choices of a row that is out of range")
     if not all(len(numbers) == 9 and all(map(math.isfinite, numbers)) for numbers in index.excluded.values()):
         raise ValueError("excluded elements without nine numbers")

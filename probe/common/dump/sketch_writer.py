@@ -6,20 +6,22 @@ import contextlib
 import io
 import os
 import shutil
-import struct
 import tempfile
 import zipfile
 from array import array
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import msgspec
 
 from probe.common import files
 from probe.common.dump import naming
+from probe.common.dump.choices import CHOICES, ChoicesWriter
 from probe.common.dump.layout import SKETCH_FILE
 from probe.common.dump.sketch_file import (
     ARRAY,
     AT_ONCE,
+    EXCLUDED,
     IN_MEMORY,
     INDEX,
     MAKER,
@@ -35,13 +37,60 @@ from probe.common.dump.sketch_file import (
     read_from,
 )
 
-_EXCLUDED = struct.Struct("<9f")
-"""The number of excluded elements and eight marks, which may follow a row."""
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
 """The words for the fields of a record in the names of items, where they are others."""
 _DEEPEST = 400
 """The depth to which values are looked through; a guess: no program is known to nest values so deeply."""
 _UNKNOWN, _TEXT = -1, -2
+
+
+AddEntry = Callable[[str, dict[str, Any]], None]
+"""Takes the name of an item and its entry."""
+
+
+def each_entry(name: str, fields: Any, add: AddEntry) -> None:
+    """Give `add` every entry in the fields of the record `name`, tensors and plain values, in their order."""
+    if type(fields) is not dict:
+        _each(name, fields, 0, add)
+    elif naming.is_gradients(name):
+        for parameter, value in fields.items():
+            # The one gradient of a parameter stands in a list of its own.
+            _each_gradient(f"{name}.{parameter}", value, add)
+    elif type(fields.get("type")) is str:
+        _each(name, fields, 0, add)  # a value that the program saved
+    else:
+        for key, value in fields.items():
+            if value and (type(value) is list or type(value) is dict):
+                part = f"{name}.{_PARTS.get(key, key)}"
+                if type(value) is dict and naming.is_gradients(key):
+                    for parameter, gradient in value.items():
+                        _each_gradient(f"{part}.{parameter}", gradient, add)
+                else:
+                    _each(part, value, 0, add)
+
+
+def _each_gradient(name: str, value: Any, add: AddEntry) -> None:
+    for entry in value if type(value) is list else (value,):
+        _each(name, entry, 0, add)
+
+
+def _each(name: str, value: Any, depth: int, add: AddEntry) -> None:
+    if type(value) is dict:
+        if type(value.get("type")) is str:
+            nested = value.get("tensor")
+            add(name, nested if type(nested) is dict else value)
+            return
+        children: Any = value.items()
+    elif type(value) is list:
+        children = enumerate(value)
+    else:
+        return
+    for key, child in children:
+        # Nearly all are tensors.
+        if type(child) is dict and type(child.get(SKETCH)) is bytes:
+            add(f"{name}.{key}", child)
+        elif child and depth < _DEEPEST:
+            _each(f"{name}.{key}", child, depth + 1, add)
 
 
 class SketchWriter:
@@ -64,50 +113,13 @@ class SketchWriter:
         """The rows of entries, by the numbers that makers have."""
         self._texts: dict[str, int] = {}
         self._excluded: dict[int, tuple[float, ...]] = {}
+        self._choices = ChoicesWriter()
 
     # --- from a journal
 
     def take(self, name: str, fields: Any) -> None:
         """Move sketches and makers of the record `name` out of its fields."""
-        if type(fields) is not dict:
-            self._take(name, fields, 0)
-        elif naming.is_gradients(name):
-            for parameter, value in fields.items():
-                # The one gradient of a parameter stands in a list of its own.
-                self._take_gradient(f"{name}.{parameter}", value)
-        elif type(fields.get("type")) is str:
-            self._take(name, fields, 0)  # a value that the program saved
-        else:
-            for key, value in fields.items():
-                if value and (type(value) is list or type(value) is dict):
-                    part = f"{name}.{_PARTS.get(key, key)}"
-                    if type(value) is dict and naming.is_gradients(key):
-                        for parameter, gradient in value.items():
-                            self._take_gradient(f"{part}.{parameter}", gradient)
-                    else:
-                        self._take(part, value, 0)
-
-    def _take_gradient(self, name: str, value: Any) -> None:
-        for entry in value if type(value) is list else (value,):
-            self._take(name, entry, 0)
-
-    def _take(self, name: str, value: Any, depth: int) -> None:
-        if type(value) is dict:
-            if type(value.get("type")) is str:
-                nested = value.get("tensor")
-                self._add(name, nested if type(nested) is dict else value)
-                return
-            children: Any = value.items()
-        elif type(value) is list:
-            children = enumerate(value)
-        else:
-            return
-        for key, child in children:
-            # Nearly all are tensors.
-            if type(child) is dict and type(child.get(SKETCH)) is bytes:
-                self._add(f"{name}.{key}", child)
-            elif child and depth < _DEEPEST:
-                self._take(f"{name}.{key}", child, depth + 1)
+        each_entry(name, fields, self._add)
 
     def _add(self, name: str, entry: dict[str, Any]) -> None:
         sketch, maker, serial = entry.pop(SKETCH, None), entry.pop(MAKER, None), entry.pop(SERIAL, None)
@@ -115,13 +127,15 @@ class SketchWriter:
             return
         row = self._count
         self._count = row + 1
+        if CHOICES in entry:
+            self._choices.take(row, entry.pop(CHOICES))
         self._latest_names.append(name)
         self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
         if type(sketch) is not bytes:
             sketch = NO_SKETCH
         elif len(sketch) != ROW:
-            if len(sketch) == ROW + _EXCLUDED.size:
-                self._excluded[row] = _EXCLUDED.unpack_from(sketch, ROW)
+            if len(sketch) == ROW + EXCLUDED.size:
+                self._excluded[row] = EXCLUDED.unpack_from(sketch, ROW)
             sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
         self._latest.append(sketch)
         if len(self._latest) == AT_ONCE:
@@ -175,8 +189,12 @@ class SketchWriter:
         from probe.common.numerics.sketch import VERSION
 
         rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
+        if self._choices.numbers:
+            rest["choices"] = self._choices.numbers
         # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
         with zipfile.ZipFile(stream, "w") as archive:
+            for name, content in self._choices.members().items():
+                archive.writestr(member_of(name), content)
             if self._rows is None:
                 # None waits, so that each member is written at once.
                 index = {"version": VERSION, "items": self._latest_names, **rest}

@@ -43,7 +43,7 @@ _OF_OUTPUT = re.compile(
 )
 """Names of arguments that say where a run writes or what it is called. Two runs differ in them as a rule."""
 _ABSENT = "not there"
-_NOT_SET = "not set"
+NOT_SET = "not set"
 _DRAWN = 1 << 48
 """The least seed that a framework drew itself, because the program set none: torch draws 64 bits, of which one in
 65,536 is less. Seeds that people set fit in 32 bits, as NumPy asks for."""
@@ -162,7 +162,9 @@ def _seeds(target: Environment, golden: Environment) -> Iterator[OutsideDifferen
     """
     one, other = _section(target, "seeds"), _section(golden, "seeds")
     both = [name for name in one if name in other]
-    differing = {name: (_set_seed(one[name]), _set_seed(other[name])) for name in both if one[name] != other[name]}
+    differing = {
+        name: (seed_in_words(one[name]), seed_in_words(other[name])) for name in both if one[name] != other[name]
+    }
     if len(set(differing.values())) == 1:
         (pair,) = set(differing.values())
         title = "seed" if len(differing) == len(both) else f"seed of {' and '.join(differing)}"
@@ -178,13 +180,13 @@ def _seeds(target: Environment, golden: Environment) -> Iterator[OutsideDifferen
             yield OutsideDifference(RANDOM, f"random_states.{name}", title, states[name], others[name])
 
 
-def _set_seed(seed: Any) -> Any:
+def seed_in_words(seed: Any) -> Any:
     """A seed that a program set; the words for none if the framework drew it."""
-    return _NOT_SET if isinstance(seed, int) and seed >= _DRAWN else seed
+    return NOT_SET if isinstance(seed, int) and seed >= _DRAWN else seed
 
 
 def _kind_of_seed(target: Any, golden: Any) -> str:
-    return RANDOM if _NOT_SET in (target, golden) else SEED
+    return RANDOM if NOT_SET in (target, golden) else SEED
 
 
 def _optimizers(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:

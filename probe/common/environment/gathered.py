@@ -217,6 +217,24 @@ def clean_line(code: str) -> str:
     )
 
 
+def without_secrets(code: str) -> str:
+    """A line of source code whose texts are left out if one of them may be a secret; other code stays as it is.
+
+    Where `clean_line` leaves out whatever a name makes suspicious, this keeps ``key = self.key(x)``, which models have.
+
+    Example:
+        >>> without_secrets("login(token='hf_abcdefgh')"), without_secrets("key = self.key(x, 'mean')")
+        ("login(token='...')", "key = self.key(x, 'mean')")
+    """
+    texts = [match[2] for match in _LITERAL.finditer(code)]
+    shown = _LITERAL.sub(lambda match: f"{match[1]}...{match[1]}", code)
+    if has_form_of_secret(shown):
+        return WITHHELD
+    is_named = any(map(is_secret_name, re.findall(r"[\w.]+(?=\s*(?:=[^=]|:))", shown)))
+    is_suspicious = any(has_form_of_secret(text) or (is_named and len(text) > _LONGEST_LITERAL) for text in texts)
+    return shown if is_suspicious else code
+
+
 def _has_word(name: str, words: frozenset[str]) -> bool:
     return any(word.lower() in words for word in _WORDS.findall(name))
 

@@ -64,11 +64,13 @@ def with_numbers(item: Item) -> Item:
     if str not in (type(item.max), type(item.min)):
         return item
     numbered = copy(item)
-    numbered.max, numbered.min, numbered.mean, numbered.norm = map(_number, (item.max, item.min, item.mean, item.norm))
+    statistics = item.max, item.min, item.mean, item.norm
+    numbered.max, numbered.min, numbered.mean, numbered.norm = map(as_number, statistics)
     return numbered
 
 
-def _number(value: Any) -> Any:
+def as_number(value: Any) -> Any:
+    """A statistic; the text of a number that JSON lacks as that number."""
     return float(value) if type(value) is str and value.lower() in ("nan", "inf", "-inf") else value
 
 

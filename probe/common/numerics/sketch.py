@@ -95,22 +95,23 @@ def sketch(values: NDArray[Any]) -> Sketch:
         if left_out.any():
             excluded += int(left_out.sum())
             part[left_out] = 0
-            marks += _lanes(left_out.astype(np.float64), start // LANES).reshape(-1, MARKS).sum(0)
-        sums += _lanes(part, start // LANES)
+            marks += lanes(left_out.astype(np.float64), start // LANES).reshape(-1, MARKS).sum(0)
+        sums += lanes(part, start // LANES)
     if not excluded:
         return Sketch(sums.astype(np.float32))
     return Sketch(sums.astype(np.float32), excluded, marks.astype(np.float32))
 
 
-def _lanes(part: NDArray[np.float64], first_row: int) -> NDArray[np.float64]:
+def lanes(part: NDArray[np.float64], first_row: int) -> NDArray[np.float64]:
+    """The sums of a part of a tensor that begins at a row, in float64."""
     rows = -(-part.size // LANES)
     table = np.zeros((rows, LANES))
     table.reshape(-1)[: part.size] = part
     table *= signs(first_row, rows)
-    lanes, shifted = np.zeros(LANES), shifts(first_row, rows)
+    found, shifted = np.zeros(LANES), shifts(first_row, rows)
     for shift in range(LANES):
-        lanes[np.arange(LANES) ^ shift] += table[shifted == shift].sum(0)
-    return lanes
+        found[np.arange(LANES) ^ shift] += table[shifted == shift].sum(0)
+    return found
 
 
 def unpacked(data: bytes) -> Sketch:
@@ -167,6 +168,60 @@ def cosine(first: Sketch, second: Sketch) -> float:
     one, other = first.sums.astype(np.float64), second.sums.astype(np.float64)
     norms = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return max(-1.0, min(1.0, float(np.dot(one, other)) / norms)) if norms else math.nan
+
+
+class Cosine(NamedTuple):
+    """The cosine of the angle between two tensors, as their sketches tell."""
+
+    estimate: float
+    low: float
+    """The lower end of an interval that holds the true cosine in 99 of 100 cases, and the upper end of it."""
+    high: float
+
+    def in_words(self) -> str:
+        """The cosine with its interval, if that is wider than the digits: ``0.71 (0.51 to 0.84)``."""
+        low, high = cosine_text(self.low), cosine_text(self.high)
+        return cosine_text(self.estimate) + ("" if low == high else f" ({low} to {high})")
+
+
+_DECIMALS = 7
+"""Decimals of a cosine at most: those of float32, in which sketches are."""
+
+
+def cosine_text(cosine: float) -> str:
+    """A cosine with the digits that tell it from 1, two of them.
+
+    Example:
+        >>> cosine_text(0.99998734), cosine_text(-0.31), cosine_text(1.0)
+        ('0.999987', '-0.31', '1')
+    """
+    far = 1 - abs(cosine)
+    if far < 10.0**-_DECIMALS:
+        return f"{cosine:.0f}"
+    return f"{cosine:.{min(_DECIMALS, max(2, 1 - math.floor(math.log10(far))))}f}"
+
+
+_FISHER = 2.576 / math.sqrt(LANES - 2)
+"""Half the width of the interval in Fisher's z: the 0.995 quantile of the normal distribution over its square root."""
+
+
+def cosine_interval(first: NDArray[Any], second: NDArray[Any], elements: int | None = None) -> Cosine:
+    """The cosine of two tensors by the sums of their sketches, with its interval; NaN if one is 0.
+
+    Where many elements contribute, the 64 pairs of lanes are independent and normal, with the correlation of the two
+    tensors. Their cosine is then a sample correlation without means, whose ``atanh`` is normal with a variance of
+    1 / (64 - 2) (R. A. Fisher 1921): the standard error is (1 - cosine^2) / 8, which is small near 1. If few elements
+    are large, it is smaller.
+
+    Args:
+        first, second: The sums, shape ``[64]``.
+        elements: The number of elements of each; up to 64 the cosine is exact to the rounding of float32.
+    """
+    found = cosine(Sketch(first), Sketch(second))
+    if (elements is not None and elements <= LANES) or not abs(found) < 1:
+        return Cosine(found, found, found)
+    z = math.atanh(found)
+    return Cosine(found, math.tanh(z - _FISHER), math.tanh(z + _FISHER))
 
 
 def factor(first: Sketch, second: Sketch) -> float:

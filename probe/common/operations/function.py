@@ -68,6 +68,8 @@ class Trait(Enum):
     """The function returns means of its third argument, weighted by what the first two give."""
     NEVER_TWICE = auto()
     """The function returns indices into its argument, of which none occurs twice."""
+    CHOOSES = auto()
+    """The function returns the indices of the values that it takes, and column `dim` says where it looks for them."""
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     ROUNDS_EARLY = auto()
@@ -81,6 +83,13 @@ class Trait(Enum):
     """The function computes the absolute value of a complex number, which is rounded."""
     FACTORISES = auto()
     """The function factorises matrices (the last two dimensions of its first argument) or squares them."""
+    UNORDERED = auto()
+    """On a GPU or an NPU, the result may have other bits in each run, because threads add or write its elements in any
+    order; ``torch.use_deterministic_algorithms`` forbids it, and its documentation has the list."""
+    UNORDERED_GRADIENT = auto()
+    """The same of one of its gradients."""
+    UNORDERED_ON_CPU = auto()
+    """The threads of a CPU add or write results (`UNORDERED`) or gradients (`UNORDERED_GRADIENT`) in any order, too."""
     FREE_ORDER = auto()
     """The results are right in any order."""
     FREE_SIGNS = auto()

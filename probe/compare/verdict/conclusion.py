@@ -35,6 +35,7 @@ from probe.compare.result import (
 )
 from probe.compare.verdict.all_gradients import BatchParts, batch_parts, gradients_agree, same_parameters
 from probe.compare.verdict.cause import Causes
+from probe.compare.verdict.decisions import decisions
 from probe.compare.verdict.effects import Nearby
 from probe.compare.verdict.facts import SHORT, Call, call_of, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.findings import (
@@ -49,6 +50,7 @@ from probe.compare.verdict.findings import (
     random_sentence,
     size,
 )
+from probe.compare.verdict.gradients import direction
 from probe.compare.verdict.optimizer import Between, between, convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, unrecorded_settings
 from probe.compare.verdict.two_runs import Graph, Origin, TwoRuns
@@ -172,6 +174,7 @@ def conclude(
         if result.without_sketches != "one program" or is_of_update:
             walked.hidden, walked.findings = walked.findings[:1], []
     _Conclusion(runs, result, walked, of_updates, comparison, parts).draw()
+    result.decisions = list(decisions(runs))
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
 
@@ -239,6 +242,8 @@ class _Conclusion:
         source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
         is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row)
         reason = finding_sentence(found, record, source if is_given else None)
+        if call.direction == PARAMETERS_GRAD and found.kind in (Kind.OUTPUT, Kind.LIKE):
+            reason = reason.followed_by(direction(self._runs, found.row))
         measured = found.distance < ALTOGETHER
         cause = self._cause(found) if is_first else cause_of_kind(found)
         return Unexplained(

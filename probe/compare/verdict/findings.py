@@ -20,6 +20,7 @@ from probe.compare.judgement import (
     NOT_FROM_INPUTS,
     NOT_RECORDED,
     NOTHING,
+    OTHER_RANDOM_NUMBERS,
     THERE,
     Sentence,
     beyond_inputs,
@@ -52,6 +53,8 @@ class Kind(Enum):
     """One side has a NaN or an infinity."""
     WHOLE = "whole"
     """Whole numbers differ."""
+    CHOICE = "choice"
+    """A call chooses otherwise, though the values are too near for that."""
     RANDOM = "random"
     """Random numbers differ."""
     PARTS = "parts"
@@ -72,7 +75,7 @@ class Finding(NamedTuple):
     allowed: float
     """The distance that is explained."""
     others: int = 0
-    """The calls like it that tell what is usual, where they do."""
+    """The calls like it that tell what is usual, where they do; of choices the number of those that differ."""
 
 
 class Excused(NamedTuple):
@@ -246,6 +249,14 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
         origin = NOT_RECORDED if found.kind is Kind.INPUT else NOT_FROM_INPUTS
         origin = FROM_INPUTS if math.isinf(found.given) else origin
         return not_finite(name, nonfinite(row), origin, f" where it calls {record}" if record else "")
+    if found.kind is Kind.CHOICE and not found.others:
+        where = f" where it calls {record}" if record else ""
+        return Sentence(f"{name} has other choices{where}: one run has changed them after they were made")
+    if found.kind is Kind.CHOICE:
+        text = f"{name} has {found.others} other choice{'' if found.others == 1 else 's'} than the golden run"
+        if not found.given:
+            return Sentence(f"{text}; its inputs are identical")
+        return Sentence(f"{text}; their margins need a relative distance of {apart} of the values, and it is {allowed}")
     if found.kind is Kind.LIKE:
         return beyond_peers(name, apart, allowed, found.others)
     if found.kind is Kind.PARAMETER:
@@ -266,15 +277,12 @@ def cause_of_kind(found: Finding) -> Sentence:
             return Sentence("the inputs differ")
         what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
         return Sentence(f"the inputs differ: other {what}")
-    return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
+    return Sentence(OTHER_RANDOM_NUMBERS) if found.kind is Kind.RANDOM else NOTHING
 
 
 def random_sentence(found: Finding) -> Sentence:
     """Other random numbers, behind which no value can be held against another."""
-    return Sentence(
-        f"{own_name(found.row)} holds other random numbers; seed_all() gives both runs the same ones, and rm_dropout "
-        "none"
-    )
+    return Sentence(f"{own_name(found.row)} holds {OTHER_RANDOM_NUMBERS}")
 
 
 def excused_sentence(found: Excused) -> str:

@@ -40,6 +40,28 @@ def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
     return Sentence(f"{said}: {why}" if why else said)
 
 
+_NORMS_AGREE = 0.01
+"""Relative difference of norms that are said to agree: in short dtypes they are rounded. A guess."""
+
+
+def direction(runs: TwoRuns, row: Row) -> str:
+    """The angle between the gradients of a parameter in both runs; empty if there is none, or no sketch."""
+    if row.target is None or row.golden is None or row.target.shape != row.golden.shape:
+        return ""
+    mine, theirs = (arithmetic.sums(runs, side, [item]) for side, item in enumerate((row.target, row.golden)))
+    if mine is None or theirs is None:
+        return ""
+    from probe.common.numerics.sketch import cosine_interval
+
+    found = cosine_interval(mine[0], theirs[0], extent(row.golden.shape).elements)
+    norms = row.target.norm, row.golden.norm
+    if found.estimate != found.estimate or not all(type(norm) is float and norm > 0 for norm in norms):
+        return ""
+    ratio = norms[0] / norms[1]
+    size = "the same norm" if abs(ratio - 1) <= _NORMS_AGREE else f"{ratio:.3g} times the norm"
+    return f"cosine {found.in_words()} to the golden run's, {size}"
+
+
 def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:
     """The gradients of parameters of a call that one side lacks and the other has, other than zero.
 

@@ -24,6 +24,7 @@ from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
+from probe.compare.verdict.decisions import decision, decisions
 from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
@@ -233,13 +234,26 @@ class Walk:
         return max(found, absolute / size if size else 0.0)
 
     def _takes_other_elements(self, call: Call) -> bool:
-        """True if the module around a call takes an index or a mask that differs, and that recorded calls made."""
-        module = self._runs.by_record.get(self._runs.parent(call) or "")
+        """True if the module around a call takes or makes choices that differ.
+
+        It takes an index or a mask that recorded calls made, or a call in it, such as a router, has chosen otherwise.
+        """
+        parent = self._runs.parent(call) or ""
+        if base_of(parent) in self._choosing:
+            return True
+        module = self._runs.by_record.get(parent)
         return module is not None and any(
             distance(row) >= ALTOGETHER
             and all(self._origin_on(side, item) is Origin.CALL for side, item in enumerate((row.target, row.golden)))
             for row in module.inputs
         )
+
+    @cached_property
+    def _choosing(self) -> frozenset[str]:
+        """The modules, by their names without a number, in which a call has chosen otherwise, for all that is known."""
+        turned = (each for each in decisions(self._runs) if each.differing and each.is_explained is not False)
+        calls = (self._runs.by_record.get(each.record) for each in turned)
+        return frozenset(base_of(self._runs.parent(call) or "") for call in calls if call is not None) - {""}
 
     def _known_base(self, call: Call, row: Row) -> float | None:
         """The largest distance of what made an input of a forward, through calls that the target alone makes.
@@ -411,6 +425,11 @@ class Walk:
             if finding is not None:
                 made.explained = 0.0
                 return finding
+        changed = self._changed_choices(call) if self._runs.same_names else None
+        if changed is not None and changed.allowed:
+            found.hidden.append(changed)
+        elif changed is not None:
+            return changed
         given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
             apart = distance(row)
@@ -424,6 +443,31 @@ class Walk:
             if not any(given) and not draws(self._runs, call) and self._shows(call):
                 row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
+            chosen = decision(self._runs, call, row) if self._runs.same_names else None
+            if chosen is not None and chosen.is_explained is False:
+                row.explained = 0.0
+                needed, has = ALTOGETHER if chosen.needed is None else chosen.needed, chosen.apart or 0.0
+                return Finding(call, row, Kind.CHOICE, needed, has, has, chosen.differing)
+        return None
+
+    def _changed_choices(self, call: Call) -> Finding | None:
+        """The choices that a call takes, if one run has changed them since they were made.
+
+        Where those that were made differ as well, nobody can tell which make the difference; then all is allowed.
+        """
+        for row in call.inputs:
+            if distance(row) < ALTOGETHER or is_rounded(row) or row.target is None or row.golden is None:
+                continue
+            items = row.target, row.golden
+            taken = [graph.source(item).name for graph, item in zip(self._runs.graphs, items)]
+            for side, item in enumerate(items):
+                made, maker = self._runs.row_of_side(side).get(taken[side]), self._runs.maker(item, side)
+                other = None if made is None else (made.golden, made.target)[side]
+                if made is None or maker is None or other is None or other.name == taken[1 - side]:
+                    continue
+                values = [each for each in call.inputs if is_rounded(each)]
+                if decision(self._runs, maker, made) is not None and self._is_beyond(call, values):
+                    return Finding(self._maker_alone(row) or call, row, Kind.CHOICE, ALTOGETHER, 0.0, distance(made))
         return None
 
     def _agrees_behind(self, start: Call) -> bool:

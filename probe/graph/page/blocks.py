@@ -14,6 +14,7 @@ from probe.common.dump.naming import FORWARD
 from probe.common.operations.lookup import argument_name
 from probe.common.report.page.filling import packed
 from probe.graph.page.columns import Columns
+from probe.graph.page.edges import Maker
 from probe.graph.page.tensors import StackTable, Texts, rounded
 
 Integers = NDArray[np.int64]
@@ -52,6 +53,8 @@ class Blocks:
         )
         self._put(f"c{number}", _rows(columns, texts, stacks))
         self._put_code(f"c{number}s", columns)
+        if any(columns.items.makers):
+            self._put(f"c{number}f", [_moved_makers(makers, texts) for makers in columns.items.makers])
         for part, details in enumerate(_details(columns, texts)):
             if any(row // DETAILS_IN_BLOCK == part for row in columns.details.partners):
                 self._waiting[f"c{number}d{part}"] = details
@@ -106,6 +109,15 @@ def _moved(indexes: Integers, to: Integers) -> Integers:
     return np.where(indexes >= 0, to[indexes], -1) if len(to) else indexes
 
 
+def _moved_makers(makers: Sequence[Maker], texts: Integers) -> Any:
+    """The makers of a row with their texts in another table; 0 where none is known."""
+
+    def moved(maker: int) -> int:
+        return maker if maker >= 0 else -1 - int(texts[-1 - maker])
+
+    return [list(map(moved, each)) if isinstance(each, tuple) else moved(each) for each in makers] or 0
+
+
 def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]:
     golden = columns.golden is not None
     same_stacks = not golden or np.array_equal(columns.stack, columns.golden_stack)
@@ -121,6 +133,7 @@ def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]
         "golden_level": columns.golden_level.tolist(),
         "in": rounded(columns.in_error),
         "out": rounded(columns.out_error),
+        "arguments": columns.other_arguments,
         "micro": columns.micro.tolist() if columns.micro.any() else 0,
         "stack": _moved(columns.stack, stacks).tolist(),
         "golden_stack": 0 if same_stacks else _moved(columns.golden_stack, stacks).tolist(),
@@ -130,19 +143,23 @@ def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]
     }
 
 
-def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
-    """The dtypes and shapes of each row: the index of its list, and the lists, each once.
+def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tuple[int, int, int], ...]]]:
+    """The items of each row with their dtypes and shapes: the index of its list, and the lists, each once.
 
-    With them a search by shape or dtype needs no details.
+    With them a search by item, shape or dtype needs no details.
     """
     items, tensors = columns.items, columns.tensors
     kinds = list(zip(_moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()))
-    targets, goldens = items.targets.tolist(), items.goldens.tolist()
-    indexes: dict[tuple[tuple[int, int], ...], int] = {}
+    names = _moved(items.names, texts).tolist()
+    sides = items.targets.tolist(), items.goldens.tolist()
+    indexes: dict[tuple[tuple[int, int, int], ...], int] = {}
     found = []
     begin = 0
     for end in items.ends.tolist():
-        here = dict.fromkeys(kinds[index] for index in (*targets[begin:end], *goldens[begin:end]) if index >= 0)
+        part = slice(begin, end)
+        here = dict.fromkeys(
+            (name, *kinds[index]) for side in sides for name, index in zip(names[part], side[part]) if index >= 0
+        )
         found.append(indexes.setdefault(tuple(here), len(indexes)))
         begin = end
     return found, list(indexes)
@@ -152,14 +169,22 @@ def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:
     """The details of rows, as many at a time as a block has."""
     items, said = columns.items, columns.details
     names = texts[items.names].tolist() if len(items.names) else []
-    differences = rounded(items.differences)
+    differences, explained = rounded(items.differences), rounded(items.explained)
     metrics: list[Any] = [0] * len(names)
     notes = [""] * len(names)
     for index, each in items.metrics.items():
         metrics[index] = each
     for index, note in items.notes.items():
         notes[index] = note
-    lists = (items.targets.tolist(), items.goldens.tolist(), differences, metrics, list(items.statuses), notes)
+    lists = (
+        items.targets.tolist(),
+        items.goldens.tolist(),
+        differences,
+        metrics,
+        list(items.statuses),
+        notes,
+        explained,
+    )
     cells = list(zip(names, *lists))
     ends = items.ends.tolist()
     special = {*said.why, *said.cause, *said.merged, *said.parts, *said.partners}
@@ -192,6 +217,7 @@ def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
     statistics = [column.as_json() for column in tensors.statistics]
     dtypes, shapes = _moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()
     has_checksums = any(checksum is not None for checksum in tensors.checksums)
+    has_counts = any(tensors.excluded)
     for start in range(0, len(tensors), TENSORS_IN_BLOCK):
         part = slice(start, start + TENSORS_IN_BLOCK)
         high, low, mean, norm = (column[part] for column in statistics)
@@ -203,6 +229,7 @@ def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
             "min": low,
             "mean": mean,
             "norm": norm,
+            "excluded": tensors.excluded[part] if has_counts else 0,
             "sum": tensors.checksums[part] if has_checksums else 0,
             "value": tensors.values[part],
         }

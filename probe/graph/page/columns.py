@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.align.calls import Row
-from probe.common.dump.reading.items import PARAMETERS_GRAD
+from probe.common.dump.reading.items import INPUT, PARAMETERS_GRAD
 from probe.compare.evidence import Mode, Summary
 from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import OverflowLevels
+from probe.graph.page.edges import Makers, makers_of
 from probe.graph.page.prefixes import Code, code_of
 from probe.graph.page.tensors import StackTable, TensorColumns, Texts, tensors_of
 from probe.graph.pairing import FOLLOWS, SUSPECT
@@ -146,6 +147,9 @@ class Items:
     goldens: Integers
     differences: Floats
     """NaN where there is none."""
+    explained: Floats
+    """The part of each difference that inputs and rounding explain; NaN where that is not known."""
+    makers: Makers
     statuses: bytes
     metrics: dict[int, list[Any]] = field(default_factory=dict)
     """The metrics of items whose values were compared."""
@@ -208,6 +212,10 @@ class Columns:
     golden_level: Integers
     in_error: Floats
     out_error: Floats
+    is_measured: bool
+    """True if the differences are measured distances."""
+    other_arguments: list[int]
+    """The rows of calls that take a plain argument of another value in the golden run."""
     micro: Integers
     stack: Integers
     golden_stack: Integers
@@ -322,6 +330,8 @@ class _Collector:
             self._golden_column((), 0),
             self._target_column(diff.in_errors, np.nan, np.float64),
             self._target_column(diff.out_errors, np.nan, np.float64),
+            diff.is_measured,
+            [row for row, items in enumerate(rows) if any(map(_is_other_argument, items))],
             self._column_of_either(target.micro_steps, golden and golden.micro_steps),
             stack,
             golden_stack,
@@ -385,7 +395,9 @@ class _Collector:
             names,
             indexes[: len(flat)],
             indexes[len(flat) :],
-            np.array([np.nan if each is None else each for each in differences], dtype=np.float64),
+            _floats(differences),
+            _floats([row.explained if row.relative_difference else None for row in flat]),
+            makers_of(rows, self._texts),
             self._statuses(flat),
         )
         notes = self._rules.item_notes(self._diff, flat)
@@ -408,6 +420,23 @@ def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[A
     if not len(entries):
         return np.full(len(nodes), missing, dtype=dtype)
     return np.where(nodes >= 0, entries[nodes], np.array(missing, dtype=dtype))
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array([np.nan if each is None else each for each in values], dtype=np.float64)
+
+
+def _is_other_argument(row: Row) -> bool:
+    """True if a plain argument has another value in the golden run."""
+    target, golden = row.target, row.golden
+    return (
+        target is not golden
+        and target is not None
+        and golden is not None
+        and target.state == INPUT
+        and None not in (target.value, golden.value)
+        and bool(target.value != golden.value)
+    )
 
 
 def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:

@@ -137,6 +137,7 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
         "rank": columns.rank,
         "place": columns.dump_name,
         "mode": columns.mode,
+        "measured": columns.is_measured,
         "verdict": verdict(columns, rules),
         "card": card(columns),
         "judged": [] if follows else judged_items(columns),

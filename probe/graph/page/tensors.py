@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.items import Item, shape_text
+from probe.common.nonfinite.call_values import as_number
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.numerics.formats import Kind, format_of
 
@@ -71,6 +72,8 @@ def not_finite(number: float) -> str:
 def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> NumberColumn:
     """A column of statistics; those that are `narrow` are rounded to the digits that tell float32 apart."""
     kinds = set(map(type, column))
+    if str in kinds:
+        column = list(map(as_number, column))
     others: dict[int, Any] = {}
     if kinds - {float}:
         others = {index: _json_value(value) for index, value in enumerate(column) if type(value) is not float}
@@ -173,7 +176,7 @@ class Texts:
 
 Integers = NDArray[np.int64]
 
-_FIELDS = ("dtype", "shape", "requires_grad", "max", "min", "mean", "norm", "md5", "value")
+_FIELDS = ("dtype", "shape", "requires_grad", "max", "min", "mean", "norm", "excluded", "md5", "value")
 _fields = attrgetter(*_FIELDS)
 _UNKNOWN = -1
 """The number that stands for an unknown ``requires_grad`` in a column of a page."""
@@ -188,6 +191,8 @@ class TensorColumns:
     requires_grad: list[int]
     statistics: tuple[NumberColumn, NumberColumn, NumberColumn, NumberColumn]
     """Maximum, minimum, mean, norm."""
+    excluded: list[int]
+    """The number of elements that are NaN, infinite or of 2^100 and more; 0 also where nobody has counted them."""
     checksums: list[Any]
     values: list[Any]
     """The text of a plain value; ``None`` of a tensor."""
@@ -216,7 +221,7 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumn
     indexes_or_none: dict[tuple[Any, ...] | None, int] = {**indexes, None: -1}
     index_of = np.array(list(map(indexes_or_none.__getitem__, said)), dtype=np.int64)
     columns: list[Any] = list(zip(*indexes)) or [()] * len(_FIELDS)
-    dtypes, shapes, grad, *statistics, checksums, values = columns
+    dtypes, shapes, grad, *statistics, excluded, checksums, values = columns
     is_plain = [value is not None for value in values]
     if any(is_plain):
         # The statistics of a plain value are its text once more.
@@ -230,6 +235,7 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumn
             texts.indexes(["" if shape is None else shape_text(shape) for shape in shapes]),
             [_UNKNOWN if each is None else int(bool(each)) for each in grad],
             (high, low, mean, norm),
+            list(excluded),
             list(checksums),
             [_text(value) for value in values],
         ),

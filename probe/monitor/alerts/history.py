@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probe.common.report.trends import COURSE
+from probe.common.report.trends import COSINE, COURSE
 from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Kind, kind_of
 from probe.monitor.alerts.tracks import WINDOW, Block, Track, log_size, size_of
 
@@ -21,7 +21,7 @@ six healthy trainings (`benchmarks/monitor_alerts.py`) the largest excess was 0.
 _OF_STATE = 2.0
 """Second moments are squares, and so are their decades."""
 _DRIFT_STEPS = WINDOW // 2
-_UNDEFINED = ("id", "zeros", "ratio", "std", "kurtosis", "sr")
+_UNDEFINED = ("id", "zeros", "ratio", "std", "kurtosis", "sr", COSINE)
 """Statistics that finite values may not have: a kurtosis of equal values, a ratio to zero, an id of several values."""
 
 

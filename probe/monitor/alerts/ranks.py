@@ -7,7 +7,8 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from probe.common.report.trends import BEFORE, REDUCED, START
+from probe.common.numerics.sketch import cosine_interval
+from probe.common.report.trends import BEFORE, COSINE, GRADIENT_DIRECTION, REDUCED, START
 from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, execution_order
 from probe.monitor.alerts.tracks import Track
 
@@ -64,6 +65,8 @@ class RankRules:
             of_rank = by_family.get(family)
             if of_rank:
                 found += self._family(family, of_rank)
+        if self._are_replicas and not (found or self._has_parted or self._not_reduced):
+            found += self._directions(by_family.get(GRADIENT_DIRECTION, {}))
         return sorted(found, key=execution_order)
 
     def _family(self, family: str, of_rank: Mapping[int, FamilyRows]) -> list[Finding]:
@@ -93,6 +96,24 @@ class RankRules:
         begun = track.begins("parted", compared.rows).tolist()
         self._has_parted |= bool(begun)
         return [_parted(alike, compared, row) for row in begun]
+
+    def _directions(self, of_rank: Mapping[int, FamilyRows]) -> list[Finding]:
+        """Gradients whose statistics are equal on all ranks, and whose elements are not."""
+        first, *others = of_rank.values() if len(of_rank) > 1 else (None,)
+        if first is None or first.sketches is None:
+            return []
+        found = []
+        for other in others:
+            mine, its = first.aligned(other)
+            assert mine.sketches is not None and its.sketches is not None
+            norms = np.linalg.norm(mine.sketches, axis=1)
+            differs: Flags = np.linalg.norm(its.sketches - mine.sketches, axis=1) > TOLERANCE * norms
+            for row in np.flatnonzero(differs).tolist():
+                value = cosine_interval(mine.sketches[row], its.sketches[row]).estimate
+                why = f"gradients of replicas differ after the reduction: cosine {value:.6g} with rank {first.rank}"
+                found.append(its.finding(row, COSINE, PARTED, value, f"the gradient of rank {first.rank}", why))
+        self._has_parted |= bool(found)
+        return found
 
     def _whole(self, of_rank: Mapping[int, FamilyRows], compared: _Compared) -> list[Finding]:
         """Most gradients differ: no reduction has been made in this step."""

@@ -11,7 +11,7 @@ from typing import Any, Optional, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.report.trends import COURSE, START
+from probe.common.report.trends import COURSE, GRADIENT_DIRECTION, START
 from probe.monitor.tables import inner_key
 
 Floats = NDArray[np.float64]
@@ -44,6 +44,8 @@ class FamilyRows:
     """False for rows of integers, and for gradients that do not exist."""
     calls: Optional[Integers] = None  # noqa: UP045
     """The index of each row in the order of execution of the step; rows are counted family by family without it."""
+    sketches: Optional[Floats] = None  # noqa: UP045
+    """Shape (rows, 64): the sums of sketches, where the family has them; NaN of a row without."""
     decimals: Optional[int] = None  # noqa: UP045
     """The number of decimals that values were rounded to, if they were."""
     states_after: bool = False
@@ -77,7 +79,16 @@ class FamilyRows:
             numel=None if self.numel is None else self.numel[at],
             judged=None if self.judged is None else self.judged[at],
             calls=None if self.calls is None else self.calls[at],
+            sketches=None if self.sketches is None else self.sketches[at],
         )  # fmt: skip
+
+    def aligned(self, other: FamilyRows) -> tuple[FamilyRows, FamilyRows]:
+        """The rows that both have, in the order of these."""
+        if self.key == other.key:
+            return self, other
+        index = {key: row for row, key in enumerate(other.row_keys())}
+        pairs = [(row, index[key]) for row, key in enumerate(self.row_keys()) if key in index]
+        return self.chosen([row for row, _ in pairs]), other.chosen([row for _, row in pairs])
 
     def finding(
         self, row: int, op: str, rule: str, value: float, expected: str, why: str, step: int | None = None
@@ -174,6 +185,7 @@ _KINDS = {
     # ... and the update.
     "grad_reduced": Kind.GRADIENT,
     "grad_sign": Kind.OTHER,
+    GRADIENT_DIRECTION: Kind.OTHER,
     "other": Kind.OTHER,
     _IN_STEP: Kind.STATE,
     "update": Kind.OTHER,

@@ -121,7 +121,7 @@ def content_of(judged: Sequence[JudgedRun], difference: TwoRuns | None, most_cel
     """
     blocks: dict[str, bytes] = {}
     runs = [_run(index, each, most_cells // len(judged), blocks) for index, each in enumerate(judged)]
-    first = None if difference is None or difference.first is None else difference.first
+    first = None if difference is None else difference.earliest
     manifest = {
         "format": FORMAT,
         "title": "trend: " + ", ".join(run["name"] for run in runs),

@@ -15,10 +15,10 @@ from probe.rollout.kinds.differences import Differences
 NONE, ROUNDING = "none", "rounding"
 TEMPERATURE, SHIFTED, SEQUENCES, POSITION = "temperature", "shifted", "sequences", "position"
 SPECIAL, STALE, ROUTING, PRECISION, NONFINITE = "special_tokens", "stale", "routing", "precision", "nonfinite"
-PENALTY, UNRELATED = "penalty", "unrelated"
+PENALTY, UNRELATED, WEIGHTS = "penalty", "unrelated", "weights"
 KINDS = (
     NONE, ROUNDING, TEMPERATURE, SHIFTED, SEQUENCES, POSITION, SPECIAL, STALE, ROUTING, PRECISION, NONFINITE,
-    PENALTY, UNRELATED,
+    PENALTY, UNRELATED, WEIGHTS,
 )  # fmt: skip
 FINE = frozenset((NONE, ROUNDING))
 """Kinds that are no finding."""
@@ -34,6 +34,7 @@ CAUSES: Mapping[str, str] = {
     STALE: "weights that reach the engine late, or not all of them",
     ROUTING: "experts that a router chooses otherwise, by rounding near a tie",
     PRECISION: "a quantised or short dtype, another kernel, or weights that differ",
+    WEIGHTS: "a parameter that the bridge or the load lost, permuted, transposed or rounded",
     NONFINITE: "a mask or a probability of 0 on one side, an overflow",
 }  # fmt: skip
 """Usual cause of each kind."""

@@ -38,7 +38,7 @@ def test_help_names_the_commands_and_an_example(capsys: pytest.CaptureFixture[st
         (["compre", "a", "b"], '"compre" is not a command; did you mean "compare"?'),
         (["zzz"], '"zzz" is not a command. The commands are run, show,'),
         (["show", "x", "--moduel=y"], '--moduel=y; did you mean "--module"?'),
-        (["compare", "a", "b", "--rank_", "2"], '--rank_ 2; did you mean "--rank_size"?'),
+        (["compare", "a", "b", "--rank_siz", "2"], '--rank_siz 2; did you mean "--rank_size"?'),
         (["acc_check", "-api", "x"], "are required: -api_info"),
         (["show", "x", "y"], "unrecognized arguments: y"),
         (["recover"], "DIR"),

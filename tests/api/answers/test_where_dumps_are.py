@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from made_dumps import call, tensor, write, write_journal
 
 import probe
 from probe.api.cli import main
+from probe.api.packing import pack
 from probe.common.dump.layout import JOURNAL_FILE, PROCESS_FILE
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.runs import find_dumps
@@ -181,7 +183,28 @@ def test_a_file_of_records_is_one_dump_whatever_it_is_called(tmp_path: Path, fou
     assert seen.folders == [str(tmp_path / "run" / "step0" / "rank0")]
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_pack_is_read_like_its_folder(tmp_path: Path, found: Any, name: str) -> None:
+    folder(tmp_path / "run" / "step0" / "rank0")
+    pack(str(tmp_path / "run"))
+    seen = found(name, tmp_path / "run.zip")
+    assert [each.split("/run/")[1] for each in seen.folders] == ["step0/rank0"]
+    assert str(tmp_path) not in seen.folders[0]
+
+
 # --- what is no dump
+
+
+def _cut_pack(path: Path) -> None:
+    folder(path / "step0" / "rank0")
+    whole = Path(pack(str(path)).path).read_bytes()
+    (path / "cut.zip").write_bytes(whole[: len(whole) // 2])
+
+
+def _other_zip(path: Path) -> None:
+    path.mkdir()
+    with zipfile.ZipFile(path / "other.zip", "w") as archive:
+        archive.writestr("step0/rank0/dump.json", "{}")
 
 
 def _pipe(path: Path) -> None:
@@ -204,7 +227,10 @@ def _nested(path: Path) -> None:
         (path / each).mkdir(parents=True)
 
 
-ALLOWED = "give dump.json, debug.json, dump.journal, the folder of a process or a step, or a folder of steps."
+ALLOWED = (
+    "give dump.json, debug.json, dump.journal, the folder of a process or a step, a folder of steps, or a pack of "
+    "a run."
+)
 WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "missing": (lambda path: None, "", f"{{}} does not exist; {ALLOWED}"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "", f"{{}} does not exist; {ALLOWED}"),
@@ -214,6 +240,8 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another file of a dump": (_stacks, "stack.json", f"{{}} holds no records; {ALLOWED}"),
     "a pipe": (_pipe, "dump.json", f"{{}} is neither a file nor a folder; {ALLOWED}"),
     "a damaged file": (_damaged, "", "{}/dump.json: damaged at byte "),
+    "a pack that is cut short": (_cut_pack, "cut.zip", "{} is not a pack of a run: "),
+    "another zip file": (_other_zip, "other.zip", "{} is no pack of a run: it does not begin with "),
     "an empty file": (lambda path: path.write_text(""), "", "{}: the file is empty."),
     "some text": (lambda path: path.write_text("not a dump"), "", "{}: damaged at byte "),
 }

@@ -51,6 +51,8 @@ def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
         assert ran.forwards(step) == calls(0, 1)
         assert {"Functional.cross_entropy.0.forward", "Module.0.Linear.parameters_grad.1"} <= set(ran.data(step))
     assert "argv ['--lr', '0.1'] __main__" in ran.out
+    # Files are written once, when the step is over.
+    assert [ran.log.count(said) for said in ("Collection stopped.", "dump.json is at")] == [2, 2]
     bare = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert [line for line in ran.out.splitlines() if line.startswith("parameters")] == bare.stdout.splitlines()[1:]
 

@@ -121,7 +121,8 @@ def test_checksums_are_equal_where_gradients_are_and_come_without_signs(probed: 
     for _ in range(2):
         probed.train({"grad_level": "L0", "param_list": ["one.bias"]}, step=[1, "2"])
         names = sorted(path.name for path in (probed.folder / "out" / "rank0").iterdir())
-        assert names == ["grad_summary_1.csv", "grad_summary_2.csv"]
+        directions = ["grad_direction_1-1.csv", "grad_direction_2-2.csv"]
+        assert names == [*directions, "grad_summary_1.csv", "grad_summary_2.csv"]
         tables.append([probed.table(step)["one.bias"] for step in (1, 2)])
     assert tables[0] == tables[1]
     assert list(tables[0][0]) == ["param_name", "MD5", "max", "min", "norm", "shape"]

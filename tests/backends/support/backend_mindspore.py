@@ -99,6 +99,10 @@ class Backend(Values):
 
     seeded_dropout = dropout
 
+    def largest_place(self, tensor: Any) -> Any:
+        """The index of the largest element of each row, which is a choice."""
+        return ops.argmax(tensor, dim=-1)
+
     def trainer(self, model: Any) -> Callable[[Any], Any]:
         parameters = self.parameters(model)
         optimizer = nn.SGD(list(parameters.values()), learning_rate=0.1, momentum=0.9)

@@ -124,6 +124,10 @@ class Backend(Values):
     def seeded_dropout(self, probability: float) -> Any:
         return SeededDropout(probability)
 
+    def largest_place(self, tensor: Any) -> Any:
+        """The index of the largest element of each row, which is a choice."""
+        return torch.argmax(tensor, dim=-1)
+
     def trainer(self, model: Any) -> Callable[[Any], Any]:
         """Written out: neither mindtorch's ``optim.SGD`` nor its ``clip_grad_norm_`` runs on the CPU."""
         parameters = self.parameters(model)

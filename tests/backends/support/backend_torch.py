@@ -294,6 +294,10 @@ class Backend:
         """What an operator gives that leaves the work to the other operand, if the framework has such a one."""
         return tensor == Stranger()
 
+    def largest_place(self, tensor: Any) -> Any:
+        """The index of the largest element of each row, which is a choice."""
+        return torch.argmax(tensor, dim=-1)
+
     def seldom_calls(self, tensor: Any) -> list[Any]:
         """What functions give that the tool is called by, or goes around, each in a way of its own."""
         add = torch.Tensor.add

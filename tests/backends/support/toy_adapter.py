@@ -18,6 +18,7 @@ from probe.backends.protocol import FrameworkAdapter, HeldTensor, ModuleHandles
 from probe.backends.shared import api_list, tensors
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.backward_tracker import BackwardTracker
+from probe.backends.shared.choices import choices_of
 from probe.backends.shared.gradient_graph import CallWatch, ModuleWatch
 from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.backends.shared.patching import Attributes, Handles, wrap_attribute
@@ -25,6 +26,7 @@ from probe.backends.shared.randomness import return_input
 from probe.backends.shared.tensors import npy_file
 from probe.common.callstack import leave_out
 from probe.common.containers import by_prefix, found_in
+from probe.common.dump.choices import CHOICES
 from probe.common.interfaces import (
     ApiName,
     Entry,
@@ -79,6 +81,9 @@ class ToyTensors:
         if summary.mode == "md5":
             entry["md5"] = tensors.crc32(flat.view(np.uint8))
         return entry
+
+    def note_choices(self, entry: Entry, indices: Any, source: Any) -> None:
+        entry[CHOICES] = choices_of(indices.data, source, lambda values: values.data).packed()
 
     def direct_describer(self, summary: StatisticsMode) -> None:
         return None

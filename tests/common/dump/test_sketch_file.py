@@ -18,6 +18,7 @@ import pytest
 import probe
 from probe.api.cli import main
 from probe.common.dump import json_files, sketch_file, update_file
+from probe.common.dump.choices import Choices
 from probe.common.dump.journal import MOVE, REPLACE, Header, JournalWriter
 from probe.common.dump.json_files import recover
 from probe.common.dump.layout import JOURNAL_FILE, SKETCH_FILE, UPDATES_FILE
@@ -84,6 +85,7 @@ def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:
             for found in (read[False][f"{stem}.{item}"], read[True][f"{stem}.{item}"]):
                 expected = sketch(values(n) * factor)
                 assert found is not None and found.packed() == expected.packed() and found.excluded == n
+            assert dump.sketches is not None and dump.sketches.packed(f"{stem}.{item}") == expected.packed()
     assert read[True]["Module.m.M.parameters_grad.0.weight"] is not None and read[True]["saved\n.0.debug"] is not None
 
 
@@ -111,6 +113,36 @@ def test_a_killed_run_recovers_its_sketches(tmp_path: Path) -> None:
     assert [each.problem for each in recover(str(tmp_path / "killed"), remove=True)] == [None]
     for name, array in made(whole).items():
         np.testing.assert_array_equal(array, made(killed)[name])
+
+
+def test_choices_are_read_back_also_after_a_kill_and_damage_is_an_error(tmp_path: Path) -> None:
+    indices = np.arange(6, dtype=np.int32).reshape(3, 2)
+    chosen = [Choices(indices, 5, np.ones(3, np.float32)), Choices(indices + 1, 3)]
+    writer = JournalWriter(str(tmp_path / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
+    for n, each in enumerate(chosen):
+        fields = {"output": [entry(values(n), choices=each.packed())]}
+        writer.record(f"Torch.topk.{n}.forward", n, -1, None, n, REPLACE, fields)
+    writer.close()
+    for from_files in (False, True):
+        if from_files:
+            json_files.write(str(tmp_path))
+            (tmp_path / JOURNAL_FILE).unlink()
+        dump = probe.read(tmp_path)
+        assert isinstance(dump, probe.Dump)
+        for record, each in zip(dump, chosen):
+            (found,) = [item.choices for item in record.items() if item.is_tensor]
+            assert found is not None and found.packed() == each.packed()
+    assert b"choices" not in (tmp_path / "dump.json").read_bytes()
+    with zipfile.ZipFile(tmp_path / SKETCH_FILE) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    for name in ("choices.npy", "margins.npy"):
+        with zipfile.ZipFile(tmp_path / SKETCH_FILE, "w") as archive:
+            for each_name, data in content.items():
+                archive.writestr(each_name, data[:-4] if each_name == name else data)
+        damaged = probe.read(tmp_path)
+        assert isinstance(damaged, probe.Dump)
+        with pytest.raises(DumpFormatError, match="is damaged"):
+            damaged["Torch.topk.0.forward"].items()[0].choices  # noqa: B018
 
 
 def _npy(descr: str, shape: str, data: bytes = b"") -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -63,8 +64,8 @@ def labels(x: Tensor) -> Tensor:
 
 
 def data(x: Tensor, value: float) -> Tensor:
-    """A batch of a data set that holds `value`, made by no call that could be recorded."""
-    array = x.numpy().copy()
+    """A batch of a data set in the form of `x` that holds `value`, made by no call that could be recorded."""
+    array = np.linspace(-1, 1, x.numel(), dtype=np.float32).reshape(tuple(x.shape))
     array[2, 1] = value
     return torch.from_numpy(array)
 

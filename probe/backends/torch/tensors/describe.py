@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from probe.backends.shared import tensors
-from probe.backends.shared.tensors import npy_file
+from probe.backends.protocol import Source
+from probe.backends.shared.tensors import crc32, npy_file, xor
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, unobserved, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
@@ -56,6 +56,14 @@ class TorchTensors:
     def resolve(self) -> None:
         unobserved(self._statistics.resolve)
 
+    def note_choices(self, entry: Entry, indices: torch.Tensor, source: Source | None) -> None:
+        """See `Tensors.note_choices`; wrappers and tensors without values have none."""
+        if source is not None and (source.values.dtype.is_complex or source.values.dtype is torch.bool):
+            source = source._replace(values=None)
+        tensors = (indices,) if source is None or source.values is None else (indices, source.values)
+        if all(_is_plain(each) and statistics.whole(each) for each in tensors):
+            unobserved(self._statistics.note_choices, entry, indices, source)
+
     def describe_tensor(self, tensor: torch.Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         if plain_tensors.describers is not None and summary.mode != "xor":
@@ -100,7 +108,7 @@ class TorchTensors:
             if values is not None and reason is None and not whole(values):
                 reason = GIVEN_BACK
             if summary.mode != "statistics" and values is not None and reason is None:
-                self._statistics.checksum(entry, values, tensors.crc32 if summary.mode == "md5" else tensors.xor)
+                self._statistics.checksum(entry, values, crc32 if summary.mode == "md5" else xor)
             if summary.mode == "xor":
                 entry.setdefault("md5", None)
             elif values is None or reason is not None:

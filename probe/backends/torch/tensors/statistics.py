@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Callable, cast
 
 import numpy as np
 import torch
 
+from probe.backends.protocol import Source
 from probe.backends.shared import tensors
+from probe.backends.shared.choices import choices_of
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.originals import functions, own
+from probe.backends.torch.tensors import choices
 from probe.backends.torch.tensors.plain_tensors import SEVERAL_THREADS_FROM
+from probe.common.dump.choices import CHOICES
 from probe.common.interfaces import Entry, StatisticsMode
 from probe.common.numerics import sketch as definition
 from probe.common.numerics.sketch import LANES, LIMIT, MARKS, SHIFTED_ROWS
@@ -182,10 +187,14 @@ def fetched(sums: Sequence[torch.Tensor]) -> list[bytes]:
     for members in groups.values():
         rows = own.numpy(own.cpu(functions.stack([sums[i] for i in members])))
         for i, row in zip(members, rows):
-            count = int(row[LANES])
-            whole = definition.Sketch(row[:LANES], count, row[LANES + 1 :] if count else None)
-            found[i] = whole.packed()
+            found[i] = packed_row(row)
     return found
+
+
+def packed_row(row: np.ndarray[Any, Any]) -> bytes:
+    """The packed sketch of what `on_device` made, on the host."""
+    count = int(row[LANES])
+    return definition.Sketch(row[:LANES], count, row[LANES + 1 :] if count else None).packed()
 
 
 # --- statistics
@@ -199,6 +208,7 @@ _INTEGER = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.i
 _WIDENED = frozenset(getattr(torch, name) for name in ("uint16", "uint32") if hasattr(torch, name))
 _UINT64 = getattr(torch, "uint64", None)
 _OF_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+_ARRAYS = {**_OF_NUMPY, torch.int64: np.int64, torch.int32: np.int32}
 EIGHT_BIT_FLOAT = frozenset(
     dtype for name, dtype in vars(torch).items() if name.startswith("float8_") and isinstance(dtype, torch.dtype)
 )
@@ -229,6 +239,7 @@ class Statistics:
         self._bytes: list[tuple[Entry, torch.Tensor, Checksum]] = []
         self._held = 0
         """The number of those bytes."""
+        self._choices: list[tuple[Entry, choices.Kept]] = []
 
     def fill(self, entry: Entry, tensor: torch.Tensor, elements: int | None, summary: StatisticsMode) -> None:
         """Put the four statistics of a dense tensor of any shape into `entry`, now or at `resolve`.
@@ -299,8 +310,16 @@ class Statistics:
                 entry["md5"] = checksum(whole_bytes[start:end])
                 start = end
 
+    def note_choices(self, entry: Entry, indices: torch.Tensor, source: Source | None) -> None:
+        """Put choices into `entry`, now or at `resolve`."""
+        if indices.is_cpu:
+            read = partial(beneath_transforms, _array)
+            entry[CHOICES] = choices_of(read(indices), source, read).packed()
+        else:
+            self._choices.append((entry, beneath_transforms(choices.kept_of, indices, source)))
+
     def pending(self) -> int:
-        return len(self._waiting) + len(self._sketches) + len(self._bytes)
+        return len(self._waiting) + len(self._sketches) + len(self._choices) + len(self._bytes)
 
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each device and type."""
@@ -326,6 +345,8 @@ class Statistics:
         made, self._sketches = self._sketches, []
         for entry, sketch in zip((entry for entry, _ in made), fetched([sums for _, sums in made])):
             entry["sketch"] = sketch
+        chosen, self._choices = self._choices, []
+        choices.fill(chosen)
         self._resolve_checksums()
 
 
@@ -339,6 +360,16 @@ def _copied_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of the bytes of a tensor on its device, one dimension: the user may write to it before they are read."""
     copied = beneath_transforms(own.clone, own.resolve_neg(own.resolve_conj(tensor)))
     return cast(torch.Tensor, own.view(own.reshape(copied, -1), torch.uint8))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The elements of a tensor on the CPU; of a floating-point dtype but float64 in float32."""
+    plain = own.detach(tensor)
+    if own.is_floating_point(plain) and plain.dtype is not torch.float64:
+        plain = own.to(plain, torch.float32)
+    elif plain.dtype not in _ARRAYS:
+        plain = own.to(plain, torch.int64)
+    return bytes_of(plain).view(_ARRAYS[plain.dtype]).reshape(tuple(plain.shape))
 
 
 _Finite = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

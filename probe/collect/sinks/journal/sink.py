@@ -1,128 +1,33 @@
-"""The dump: the records of each step in a journal, tensors in files, and checksums compared with ``bench_path``."""
+"""The dump: the records of each step in a journal, tensors in files, and a golden run that it is compared with."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from probe.collect.active_calls import ActiveCall
 from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run, reason, remove
 from probe.collect.sinks.journal.tensor_writer import TensorBudget, TensorWriter
-from probe.collect.sinks.sink import Discarded, Host, Needs, Sink, Status, Step
+from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, Status, Step
 from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.dump import naming
-from probe.common.dump.layout import DUMP_FILE, is_without_rank
-from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.runs import processes_of
+from probe.common.dump.journal import RecordFrame
 from probe.common.dump.update_file import UpdateFrame
-from probe.common.errors import DumpFormatError, FileCheckException
+from probe.common.errors import FileCheckException
 
-
-class ReferenceChecksums:
-    """The checksums of a reference run.
-
-    Args:
-        bench_path: The dump path of the reference run.
-        limit: Differences after which collection ends; -1 for never.
-    """
-
-    def __init__(self, bench_path: str, limit: int) -> None:
-        self._bench_path = bench_path
-        self._limit = limit
-        self._found = 0
-        self._dump: Dump | None = None
-        self._compared = 0
-        """The calls of this step that the reference has as well."""
-        self._other_inputs: list[str] = []
-        """The calls whose inputs differ from the reference; their outputs are not compared."""
-
-    def load(self, relative: str) -> None:
-        """Read one folder of the reference, such as ``step0/rank0``."""
-        self._dump = None
-        self._compared, self._other_inputs = 0, []
-        path = _dump_file(self._bench_path, relative)
-        if path is None:
-            log.warning(f"bench_path {self._bench_path} has no dump of {relative}: nothing to compare this step with.")
-            return
-        try:
-            self._dump = read(path)
-        except (DumpFormatError, FileCheckException) as error:
-            log.warning(f"{error} There is nothing to compare this step with.")
-
-    def differs(self, name: str, fields: dict[str, Any]) -> bool:
-        """True if the call has the reference's inputs but not its outputs; counted."""
-        if self._dump is None or name not in self._dump or "output" not in fields:
-            return False
-        reference = self._dump[name].fields
-        if not isinstance(reference, dict):
-            return False
-        self._compared += 1
-        for part in ("input_args", "input_kwargs"):
-            if _checksums(fields.get(part)) != _checksums(reference.get(part)):
-                self._other_inputs.append(name)
-                return False
-        if _checksums(fields["output"]) == _checksums(reference.get("output")):
-            return False
-        self._found += 1
-        return True
-
-    def log_other_inputs(self, step: str) -> None:
-        """Log how many calls of the step `step` have other inputs than in the reference, and the first of them."""
-        if self._other_inputs:
-            count, first = len(self._other_inputs), self._other_inputs[0]
-            log.info(
-                f"{step}: {count} of {self._compared} calls have other inputs than in bench_path, so their outputs are "
-                f"not compared; the first is {first}."
-            )
-        self._compared, self._other_inputs = 0, []
-
-    def enough(self) -> bool:
-        return self._limit != -1 and self._found >= self._limit
-
-
-def _dump_file(bench_path: str, relative: str) -> str | None:
-    """The reference's dump.json. Process numbers of two runs differ, so that of a lone process stands for any."""
-    step, process = os.path.split(relative)
-    folder = os.path.join(bench_path, step)
-    if not os.path.isdir(folder):
-        return None
-    if is_without_rank(process):
-        found = [each.name for each in processes_of(folder).folders if not each.has_rank]
-        if len(found) != 1:
-            return None
-        process = found[0]
-    path = os.path.join(folder, process, DUMP_FILE)
-    return path if os.path.isfile(path) else None
-
-
-def _checksums(value: Any) -> list[Any]:
-    return list(_each_checksum(value))
-
-
-def _each_checksum(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        if "md5" in value:
-            yield value["md5"]
-        else:
-            for item in value.values():
-                yield from _each_checksum(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _each_checksum(item)
-
-
-# --- sink
+if TYPE_CHECKING:
+    from probe.collect.sinks.journal.golden_run import GoldenRun
+    from probe.collect.sinks.journal.live_comparison import LiveComparison
 
 
 _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""
 
-_RecordFrame = tuple[str, int, int, Optional[str], int, int, Any]
-"""The arguments of `JournalWriter.record`."""
+_DELAYED_LIVE = 32
+"""The same where each record is compared while the program runs: its tensors are referred to until then."""
 
 
 class JournalSink(Sink):
@@ -143,7 +48,7 @@ class JournalSink(Sink):
         """The folder of the step which has begun."""
         self.has_records = False
         """True if the journal of that step has records."""
-        self._delayed: list[_RecordFrame | UpdateFrame] = []
+        self._delayed: list[RecordFrame | UpdateFrame] = []
         """The records, and what came after them, that wait for statistics."""
         self._has_opened = False
         """True if a folder was opened already."""
@@ -172,7 +77,23 @@ class JournalSink(Sink):
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
         self._saves_tensors = bool(self._saves_all or self._saves_some)
         self._filtered = bool(config.names or config.scope)
+        self._differences = 0
+        """The calls that differ from those of ``bench_path`` so far."""
         self._reference = _reference(config)
+        self._live = self._live_comparison(config)
+        if self._live is not None and not self._saves_tensors:
+            self._budget.estimate_nothing()
+
+    def _live_comparison(self, config: Config) -> LiveComparison | None:
+        if not config.against or self._host.make_judge is None:
+            return None
+        # Imported for a program that names a golden run.
+        from probe.collect.sinks.journal.golden_run import GoldenRun
+        from probe.collect.sinks.journal.live_comparison import LiveComparison
+
+        golden = GoldenRun(config.against, "against", by_checksum=False)
+        stops = config.stop_at is not None
+        return LiveComparison(golden, self._host, self._host.make_judge(), stops, self._write_again)
 
     def _record(self) -> Callable[[ActiveCall, int | None], None]:
         """The function that receives records: chosen once for a step, and not for each record."""
@@ -186,6 +107,9 @@ class JournalSink(Sink):
         config = self._host.config()
         if config is not self._config:
             self._configure(config)
+        live = self._live
+        # Task tensor writes the tensors of all calls.
+        holds = live is not None and not live.is_over and not self._saves_all
         has_updates = config.sketch and config.task in ("statistics", "tensor") and config.level != "debug"
         return Needs(
             record=self._record(),
@@ -196,6 +120,9 @@ class JournalSink(Sink):
             saver_of=self._saver_of if self._saves_tensors else None,
             random_states=self._saves_all,
             update=self._update if has_updates else None,
+            enter=live.enter if holds and live is not None else None,
+            leave=live.leave if holds and live is not None else None,
+            backward=live.backward if holds and live is not None else None,
         )
 
     # --- the life of a step
@@ -237,17 +164,26 @@ class JournalSink(Sink):
             OSError: so the system says.
         """
         framework = self._host.adapter.framework
-        return DumpFolder(self._config, step.number, step.process, framework, self._saves_tensors)
+        return DumpFolder(self._config, step.number, step.process, framework, self._may_save_tensors)
+
+    @property
+    def _may_save_tensors(self) -> bool:
+        return self._saves_tensors or (self._live is not None and not self._live.is_over)
 
     def _begin_in(self, folder: DumpFolder, step: Step) -> None:
         self._delayed, self.has_records = [], False
         self._stacks, self._journal = step.stacks, folder.journal
         if self._reference is not None:
-            self._reference.load(folder.relative)
-        if self._saves_tensors:
+            self._reference.begin_step(step.number, folder)
+        self._has_writer = self._may_save_tensors
+        if self._has_writer:
             most_copied = self._config.async_dump_max_mib << 20 if self._config.async_dump else None
             self._tensor_writer = TensorWriter(folder, self._tensors, most_copied, self._budget)
             self._budget.begin_step(folder)
+        self._most_delayed = _DELAYED
+        if self._live is not None and not self._live.is_over:
+            self._live.begin_step(step.number, folder, self._tensor_writer)
+            self._most_delayed = _DELAYED_LIVE
         self.folder = folder
 
     def start(self, models: Any) -> None:
@@ -267,7 +203,7 @@ class JournalSink(Sink):
         try:
             self._take_rank(folder)
             self._resolve()
-            if self._saves_tensors:
+            if self._has_writer:
                 self._tensor_writer.write_waiting()
             if folder.write_files() and not self._is_quiet:
                 log.info(f"{os.path.basename(folder.record_file)} is at {folder.record_file}.")
@@ -278,7 +214,14 @@ class JournalSink(Sink):
         if self.folder is not None:
             self._note_loss(self.folder)
             self._ended.append((self.folder.path, self.folder.is_new))
+            self._close()
+            if self._live is not None:
+                self._live.end_step()
         self._close()
+
+    def after_step(self, ended: EndedStep) -> None:
+        if ended.ends_program and self._live is not None:
+            self._live.end_program()
 
     def _close(self) -> None:
         """Write no more; what still waits for its statistics is forgotten."""
@@ -289,7 +232,7 @@ class JournalSink(Sink):
         actions = [folder.close]
         if self._reference is not None:
             actions.insert(0, partial(self._reference.log_other_inputs, folder.relative))
-        if self._saves_tensors:
+        if self._has_writer:
             actions.append(self._budget.end_step)
         # Only this folder's log can have what fails now, and each has to be done.
         for action in actions:
@@ -300,6 +243,8 @@ class JournalSink(Sink):
 
     def discard(self, what: Discarded) -> None:
         folder = self.folder
+        if self._live is not None:
+            self._live.forget(what is not Discarded.STEP)
         if what.is_fork:
             self.folder, self._delayed = None, []
             if folder is not None:
@@ -326,7 +271,7 @@ class JournalSink(Sink):
         # All that follow a record which has to wait do so as well: the journal keeps their order.
         if self._delayed or self._tensors.pending():
             self._delayed.append((call.name, call.begun, stack, call.parent, call.order, rule, call.fields))
-            if len(self._delayed) >= _DELAYED:
+            if len(self._delayed) >= self._most_delayed:
                 self._resolve()
         else:
             self._append(call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
@@ -376,6 +321,12 @@ class JournalSink(Sink):
         self._journal.stack(stack, self._stacks)
         self._journal.record(name, begun, stack, parent, order, rule, fields)
         self.has_records = True
+        if self._live is not None:
+            self._live.take((name, begun, stack, parent, order, rule, fields))
+
+    def _write_again(self, frame: RecordFrame) -> None:
+        """Put a record in the place of the one of its name."""
+        self._journal.record(*frame)
 
     # --- tensors
 
@@ -393,13 +344,16 @@ class JournalSink(Sink):
             call.held = []
         return self._tensor_writer.saving(call.held)
 
-    def _compare(self, reference: ReferenceChecksums, call: ActiveCall) -> None:
+    def _compare(self, reference: GoldenRun, call: ActiveCall) -> None:
         """Write the tensors of a forward whose results differ from those of the reference run."""
-        # A backward has an ``output`` as well; its inputs, other gradients, are not those that `differs` compares.
-        if call.wanted and naming.is_forward(call.name) and reference.differs(call.name, call.fields):
-            self._tensor_writer.write_held(call.held or [])
-            if reference.enough():
-                self._host.end_collection()
+        # A backward has an ``output`` as well; msProbe compares none.
+        if call.wanted and naming.is_forward(call.name) and "output" in call.fields:
+            differing = reference.differing(call.name, call.fields)
+            if differing is not None and all(differing.are_returned):
+                self._tensor_writer.write_held(call.held or [])
+                self._differences += 1
+                if self._differences == self._config.diff_nums:
+                    self._host.end_collection()
         call.held = None
 
     # --- what is missing
@@ -464,9 +418,10 @@ class JournalSink(Sink):
         )
 
 
-def _reference(config: Config) -> ReferenceChecksums | None:
-    """Checksums of the run that the configuration names; what reads them is imported for a program that names one."""
+def _reference(config: Config) -> GoldenRun | None:
+    """The run that the configuration names; what reads it is imported for a program that names one."""
     if not config.bench_path:
         return None
+    from probe.collect.sinks.journal.golden_run import GoldenRun
 
-    return ReferenceChecksums(config.bench_path, config.diff_nums)
+    return GoldenRun(config.bench_path, "bench_path", by_checksum=True)

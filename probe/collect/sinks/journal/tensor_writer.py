@@ -43,6 +43,10 @@ class TensorBudget:
         self._limit = f"{gib:.10g}"
         self.stopped = self.written >= self._most
 
+    def estimate_nothing(self) -> None:
+        """Log no size of a step: what is written are the tensors of a few calls."""
+        self._estimated = True
+
     def begin_step(self, folder: DumpFolder) -> None:
         """Write the following files into `folder`."""
         self._folder = folder

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
+from probe.collect.sinks.trend.directions import Gradient, GradientDirections
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures, Watched
 from probe.common import log
 from probe.common.interfaces import Handle
@@ -98,6 +99,7 @@ class ParameterTrends:
         self._handles: list[Handle] = []
         self._expected: Optional[int] = None  # noqa: UP045
         """The number of micro batches, as far as it is known."""
+        self.directions = GradientDirections(measurers["gradient"], order) if wanted.gradient_sketches else None
         self.begin_step()
 
     # --- the life of a step
@@ -208,6 +210,8 @@ class ParameterTrends:
             self._table(BEFORE, "parameter", ((each, each.value) for each in self._parameters))
         if wanted.states and not wanted.states_after:
             self._add_states()
+        if self.directions is not None:
+            self._tables.append(self.directions.table(self._in_backward_order(), self._more))
         if wanted.direction:
             self._add_direction()
         if wanted.signs:
@@ -250,6 +254,13 @@ class ParameterTrends:
             gradient = self._trends.gradient(each.value, self._wanted.main_gradients)
             if gradient is not None:
                 yield each, gradient
+
+    def _in_backward_order(self) -> list[Gradient]:
+        """The gradients in the order in which they became ready; if nothing reported that, the last parameter first."""
+        found = [Gradient(each.name, each.chunk, each.placement, value) for each, value in self._gradients()]
+        found.reverse()
+        at = {(row.chunk, row.name): index for index, row in enumerate(self.unreduced.rows)}
+        return sorted(found, key=lambda each: at.get((each.chunk, each.name), -1))
 
     def _note_frozen(self, table: TrendTable) -> None:
         """One row without values says that a gradient is missing because the program has frozen the parameter."""

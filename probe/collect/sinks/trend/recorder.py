@@ -131,9 +131,13 @@ class TrendRecorder:
         self.current = step.tables
         self._collected(self.step_number)
         waiting = [resolve for each in self._measurers.values() if (resolve := each.collect()) is not None]
+        directions = self._parameters.directions
+        finish = None if directions is None else directions.finisher()
         if waiting:
-            self._waiting = step, waiting
+            self._waiting = step, waiting if finish is None else [*waiting, finish]
         else:
+            if finish is not None:
+                finish()
             self._receive(step)
 
     def deliver(self) -> None:

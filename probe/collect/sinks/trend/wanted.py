@@ -48,6 +48,7 @@ class Wanted:
         update: Norms of the update and of the weight.
         signs: The share of positive elements of gradients.
         signatures: Of gradients, for the probe of gradients.
+        gradient_sketches: Of the gradients that the optimizer is about to use.
         linear, attention: The modules of the L2 metrics; ``None`` if there are none.
         router_logits, router_weights: The routers whose outputs are logits, or weights, of experts.
         order: Of the dimensions of attention.
@@ -75,6 +76,7 @@ class Wanted:
     update: bool = False
     signs: bool = False
     signatures: Optional[WantedSignatures] = None  # noqa: UP045
+    gradient_sketches: bool = False
     linear: Optional[Callable[[str], bool]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     attention: Optional[Callable[[str], bool]] = None  # noqa: UP045
     router_logits: Optional[Callable[[str], bool]] = None  # noqa: UP045

@@ -7,7 +7,7 @@ it is looked at, the call tree, the stacks and tensors when they are asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from probe.common.dump.reading import selected_items
 from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selected_items import Selected, Selection
-from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
+from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, SomeRecords, Stacks
 from probe.common.dump.sketch_file import SketchTable
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError, FileCheckException
@@ -111,6 +111,10 @@ class Dump:
         for record in self.records:
             record.release()
         self._source.release()
+
+    def of_records(self, wanted: Callable[[str], bool]) -> Dump:
+        """The dump with those records alone of whose names `wanted` is true, and without steps of optimizers."""
+        return Dump(SomeRecords(self._source, wanted))
 
     def items(self, record: Record) -> list[Item]:
         """The items of `record`.

@@ -18,6 +18,7 @@ from probe.common.dump.json_decode import number
 from probe.common.errors import DumpFormatError
 
 if TYPE_CHECKING:
+    from probe.common.dump.choices import Choices
     from probe.common.numerics.sketch import Sketch
 
 Shape = tuple[int, ...]
@@ -64,6 +65,17 @@ class Item(msgspec.Struct, gc=False):
     def sketch(self) -> Sketch | None:
         """The sketch of the tensor; ``None`` where the dump has none."""
         found: Sketch | None = None if self.table is None else self.table.sketch(self.name)
+        return found
+
+    @property
+    def excluded(self) -> int:
+        """The number of elements that are NaN, infinite or of 2^100 and more; 0 also where nobody has counted them."""
+        return self.nonfinite or (0 if self.table is None else self.table.excluded(self.name))
+
+    @property
+    def choices(self) -> Choices | None:
+        """The choices that a tensor of indices is, see `probe.common.dump.choices`; ``None`` of any other tensor."""
+        found: Choices | None = None if self.table is None else self.table.choices(self.name)
         return found
 
     @property

@@ -1,8 +1,9 @@
 """The one locator of dumps: every command, and Python, finds by it what a path holds.
 
-A path is a file of records, a journal, the folder of a process, of a step, or of a run, which has folders of steps; a
-run of MindSpore that is partly a graph has them in two folders, ``graph`` and ``pynative``. Of the processes in the
-folder of a step those of the run that wrote last belong together.
+A path is a file of records, a journal, the folder of a process, of a step, or of a run, which has folders of steps, or
+the pack of a run, which is unpacked into a temporary folder; a run of MindSpore that is partly a graph has them in two
+folders, ``graph`` and ``pynative``. Of the processes in the folder of a step those of the run that wrote last belong
+together.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ from probe.common.dump.layout import (
     steps_in,
 )
 from probe.common.dump.processes import RunProcess
+from probe.common.dump.reading.unpacked import located
 from probe.common.errors import FileCheckException
 from probe.common.log import ERROR_LOG
 
-ALLOWED = f"{DUMP_FILE}, {DEBUG_FILE}, {JOURNAL_FILE}, the folder of a process or a step, or a folder of steps"
+ALLOWED = (
+    f"{DUMP_FILE}, {DEBUG_FILE}, {JOURNAL_FILE}, the folder of a process or a step, a folder of steps, or a pack of "
+    "a run"
+)
 """The allowed kinds of a path to dumps, for messages."""
 _WITHOUT_RECORDS = (STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE, ERROR_LOG)
 """Files beside those of records, which are easily given instead."""
@@ -85,7 +90,7 @@ class FoundDumps:
     """The dumps that a path holds."""
 
     path: str
-    """The path that was given."""
+    """The path that was given; of a pack the folder into which it was unpacked."""
     dumps: list[DumpLocation]
     """Step by step, and in each rank by rank; processes without a rank follow in the order of their start."""
     uncertain: list[DumpLocation]
@@ -110,12 +115,13 @@ def find_dumps(path: str) -> FoundDumps:
     """The dumps at a path, and what is not read of it.
 
     Args:
-        path: a file of records or a journal, the folder of a process or of a step, or a folder of steps.
+        path: a file of records or a journal, the folder of a process or of a step, a folder of steps, or a pack.
 
     Raises:
         FileCheckException: it does not exist, is no file of records, or holds no dump.
         OSError: a folder cannot be read.
     """
+    path = located(path)
     check_exists(path)
     if not os.path.isdir(path):
         _check_file(path)

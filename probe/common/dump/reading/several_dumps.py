@@ -10,7 +10,7 @@ from typing import Any
 from probe.common import harmless_text
 from probe.common.dump.reading import dump, selected_items
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.runs import DumpLocation, dumps_in
+from probe.common.dump.reading.runs import DumpLocation, find_dumps, warn_of_left_out
 from probe.common.dump.reading.selected_items import Selection
 
 
@@ -22,7 +22,7 @@ class Run:
     asked for, and again when it is asked for again, so that only those that are in use take memory.
 
     Args:
-        path: a ``dump_path``, which holds folders of steps, the folder of a step, or what is one dump.
+        path: a ``dump_path``, which holds folders of steps, the folder of a step, a pack, or what is one dump.
 
     Raises:
         FileCheckException: it holds no dump.
@@ -31,7 +31,11 @@ class Run:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         """The path that was given."""
-        self.locations: list[DumpLocation] = dumps_in(self.path)
+        found = find_dumps(self.path)
+        warn_of_left_out(found)
+        self.root = found.path
+        """The folder in which the dumps are: the path, or of a pack the folder into which it was unpacked."""
+        self.locations: list[DumpLocation] = found.dumps
         """The location of the dumps, in order."""
 
     def __repr__(self) -> str:
@@ -115,8 +119,8 @@ def read(path: str | os.PathLike[str]) -> Dump | Run:
     """Open what was collected.
 
     Args:
-        path: dump.json, debug.json, a journal, the folder of a process, of a step, or the ``dump_path`` of a run. Where
-            a process died before it wrote its records, they come from the journal.
+        path: dump.json, debug.json, a journal, the folder of a process, of a step, or the ``dump_path`` of a run, or
+            its pack. Where a process died before it wrote its records, they come from the journal.
 
     Returns:
         A `Dump` where that is the dump of one process and one step, a `Run` where there are several. A script that

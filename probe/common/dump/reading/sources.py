@@ -152,6 +152,40 @@ def _decoded(path: str, kind: type[T], depth: int, is_enough: Callable[[T], bool
         raise error
 
 
+class SomeRecords:
+    """Some records of a dump, without the steps of its optimizers.
+
+    Args:
+        source: the dump.
+        wanted: true of the names of its records that stay.
+    """
+
+    def __init__(self, source: DumpSource, wanted: Callable[[str], bool]) -> None:
+        self._source, self._wanted = source, wanted
+        self.path, self.level, self.framework = source.path, source.level, source.framework
+        self.died, self.missing = False, source.missing
+        self.cut_at: int | None = None
+        self.task = source.task
+
+    def records(self) -> list[Record]:
+        return [record for record in self._source.records() if self._wanted(record.name)]
+
+    def release(self) -> None:
+        self._source.release()
+
+    def tree(self) -> Tree | None:
+        return self._source.tree()
+
+    def stacks(self) -> Stacks | None:
+        return self._source.stacks()
+
+    def updates(self) -> list[Update]:
+        return []
+
+    def sketches(self) -> SketchTable | None:
+        return self._source.sketches()
+
+
 class JournalSource:
     """A journal; its stacks keep the lines whose source is no longer found."""
 

@@ -38,10 +38,25 @@ function setTheme(dark) {
   for (const listener of themeListeners) listener();
 }
 function changeTheme() {
-  const dark = document.documentElement.dataset.theme !== "dark";
+  const dark = !isDark();
   setTheme(dark);
   keep(THEME, dark ? "dark" : "");
 }
+
+const isDark = () => document.documentElement.dataset.theme === "dark";
+
+/** A scale from dark to light that can be told apart by the colour-blind, also in grey. */
+const RISING = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+
+/** Red, green and blue on a scale. @param {number[][]} scale @param {number} at from 0 to 1 @returns {number[]} */
+function mixed(scale, at) {
+  const place = Math.min(Math.max(at, 0), 1) * (scale.length - 1);
+  const below = Math.min(Math.floor(place), scale.length - 2);
+  return scale[below].map((value, index) => Math.round(value + (scale[below + 1][index] - value) * (place - below)));
+}
+
+/** A colour on a scale. @param {number[][]} scale @param {number} at from 0 to 1 */
+const shade = (scale, at) => `rgb(${mixed(scale, at).join()})`;
 
 /** Keeps a choice for the next page. @param {string} name @param {string} value */
 function keep(name, value) {

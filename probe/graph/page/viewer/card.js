@@ -127,7 +127,7 @@ function showHead() {
     el("p", { id: "statuses" },
       ...manifest.statuses.map((one, status) =>
         golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: status ? `${hintOf(status)} (${status})` : hintOf(status), "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
-      el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · "))),
+      el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool, golden && !rows.info.measured && rows.info.mode !== "structure" && TEXTS.unmeasured].filter(Boolean).join(" · "))),
     // Several would leave no room for the rows.
     said.length === 1 ? el("p", { class: "banner" }, said[0]) : !said.length ? "" : el("details", { class: "banner notes" }, el("summary", {}, el("span", {}, said[0]), el("b", {}, fill(TEXTS.more, said.length - 1))), ...said.slice(1).map((text) => el("p", {}, text)))
   );

@@ -3,7 +3,7 @@
 /**
  * @typedef {{path: string, framework: string, task: string | null, level: string | null, nodes: number}} Side
  * @typedef {{key: string, letter: string, name: string, hint: string, colour: string, problem: boolean}} Status
- * @typedef {{target: Side, golden: Side | null, run: string, step: number | null, rank: number | null, place: string, mode: string,
+ * @typedef {{target: Side, golden: Side | null, run: string, step: number | null, rank: number | null, place: string, mode: string, measured?: boolean,
  *   verdict: string[], answer?: "divergence" | "none" | "cannot_tell" | null, follows?: boolean, first: number | null, chain: number[], suspects: number[], nonfinite: number | null, golden_nonfinite?: number | null,
  *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number,
  *   card?: Card | null, judged?: string[], partial?: boolean, roots?: [string, string], first_name?: string}} Comparison
@@ -12,15 +12,16 @@
  *   comparisons: Comparison[]}} Manifest
  * @typedef {number | "nan" | "inf" | "-inf" | "differs" | null} Cell
  * @typedef {{outside: string[], hints: string[], cause?: string, effect?: string, lines?: [string, string], item?: string, found?: number | null, allowed?: number | null}} Card
- * @typedef {[number, number, number, Cell, Cell[] | 0, number, string]} Item
- *   name, tensor of each side, relative difference, metrics, status, note
+ * @typedef {[number, number, number, Cell, Cell[] | 0, number, string, Cell]} Item
+ *   name, tensor of each side, difference, metrics, status, note, the part of the difference that inputs and rounding explain
  * @typedef {{i?: Item[], why?: string, cause?: string, merged?: string[], parts?: [string, number, number][],
  *   partners?: [number, number, string][]}} Detail
  * @typedef {{dtype: string, shape: string, grad: number, max: Cell, min: Cell, mean: Cell, norm: Cell,
- *   sum: string | null, value: string | null}} Tensor
+ *   excluded: number, sum: string | null, value: string | null}} Tensor
  * @typedef {{name: number[], golden: number[] | 0, parent: number[], kind: number[], status: number[],
- *   reason: number[], level: number[], golden_level: number[], in: Cell[], out: Cell[], micro: number[] | 0,
- *   stack: number[], golden_stack: number[] | 0, has: number[], tensors: number[], types: [number, number][][]}} Columns
+ *   reason: number[], level: number[], golden_level: number[], in: Cell[], out: Cell[], arguments: number[], micro: number[] | 0,
+ *   stack: number[], golden_stack: number[] | 0, has: number[], tensors: number[], types: [number, number, number][][]}} Columns
+ * @typedef {number | [number, number]} Maker  of what a call takes: so many rows before it; less than 0 a text; of both sides where it is not the same
  */
 
 const FORMAT = 1;
@@ -115,6 +116,8 @@ class Rows {
     this.status = columns.status;
     this.in = Float64Array.from(columns.in, numeric);
     this.out = Float64Array.from(columns.out, numeric);
+    /** The rows of calls that take a plain argument of another value. */
+    this.others = new Set(columns.arguments);
     /** How many rows before each row have a status, a list for each status. */
     this.before = state.manifest.statuses.map(() => new Uint32Array(n + 1));
     const { parent, first, depth, shown, place, worst, before } = this;
@@ -196,15 +199,21 @@ class Rows {
     return found[row % DETAILS] || {};
   }
 
+  /** Who made the items of each row, in the order of its details; nothing where the runs have not recorded it. @returns {Promise<(Maker[] | 0)[]>} */
+  makers() {
+    const id = `c${this.k}f`;
+    return hasBlock(id) ? block(id) : Promise.resolve([]);
+  }
+
   /** @param {number} tensor @returns {Promise<Tensor | null>} null where a side has none */
   async tensor(tensor) {
     if (tensor < 0) return null;
     const found = await block(`c${this.k}t${Math.floor(tensor / TENSORS)}`);
     const at = tensor % TENSORS;
-    const { dtype, shape, grad, max, min, mean, norm, sum, value } = found;
+    const { dtype, shape, grad, max, min, mean, norm, excluded, sum, value } = found;
     return {
       dtype: this.names[dtype[at]] ?? "", shape: this.names[shape[at]] ?? "", grad: grad[at], max: max[at],
-      min: min[at], mean: mean[at], norm: norm[at], sum: sum ? sum[at] : null, value: value ? value[at] : null,
+      min: min[at], mean: mean[at], norm: norm[at], excluded: excluded ? excluded[at] : 0, sum: sum ? sum[at] : null, value: value ? value[at] : null,
     };
   }
 

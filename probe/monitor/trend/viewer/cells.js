@@ -38,7 +38,7 @@ class Cells {
     this.codes = values;
     this.rows = family.rows.length;
     this.steps = run.steps.length;
-    /** The median over the steps of each rank and row, and the median distance from it. @type {Map<number, [number, number]>} */
+    /** The median over the steps of each rank and row, the median distance from it, the least and the largest. @type {Map<number, [number, number, number, number]>} */
     this.usual = new Map();
   }
 
@@ -53,7 +53,7 @@ class Cells {
     return code === ZERO ? 0 : code === INFINITY ? Infinity : code === MINUS_INFINITY ? -Infinity : NaN;
   }
 
-  /** Median and spread (on a log scale where values are never negative). @param {number} rank @param {number} row */
+  /** Median, spread, least and largest of the sizes of finite values, in powers of ten; NaN without one. @param {number} rank @param {number} row */
   usualOf(rank, row) {
     const key = rank * this.rows + row;
     let found = this.usual.get(key);
@@ -63,8 +63,9 @@ class Cells {
         const value = this.value(rank, row, step);
         if (value !== undefined && Number.isFinite(value)) sizes.push(sized(value));
       }
+      sizes.sort((one, other) => one - other);
       const middle = median(sizes);
-      found = [middle, median(sizes.map((size) => Math.abs(size - middle))) * 1.4826];
+      found = [middle, median(sizes.map((size) => Math.abs(size - middle))) * 1.4826, sizes[0] ?? NaN, sizes[sizes.length - 1] ?? NaN];
       this.usual.set(key, found);
     }
     return found;

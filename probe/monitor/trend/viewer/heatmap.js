@@ -1,30 +1,20 @@
 // The heat map: a canvas over the part of the rows that is in sight. A column of pixels shows the worst of its steps.
 
 const ROW = { least: 16, most: 26 };
-const AXIS = 22;
+/** Heights of the axis of steps with its title, and the width of the title of the rows. */
+const [AXIS, TITLE] = [38, 28];
 const LABELS = { most: 240, share: 0.42 };
 const LETTER = 7.3;
 
-/** The colours of blue, white and red, and of a scale from dark to light; both can be told apart by the colour-blind. */
+/** The colours of blue, white and red, which can be told apart by the colour-blind. */
 const DIVERGING = { light: [[33, 102, 172], [146, 197, 222], [246, 246, 246], [244, 165, 130], [178, 24, 43]],
   dark: [[90, 170, 240], [46, 88, 128], [38, 44, 50], [140, 70, 50], [255, 110, 80]] };
-const RISING = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 
-/** A colour on a scale. @param {number[][]} scale @param {number} at from 0 to 1 */
-function shade(scale, at) {
-  const place = Math.min(Math.max(at, 0), 1) * (scale.length - 1);
-  const below = Math.min(Math.floor(place), scale.length - 2);
-  const part = place - below;
-  const mixed = scale[below].map((value, index) => Math.round(value + (scale[below + 1][index] - value) * part));
-  return `rgb(${mixed.join()})`;
-}
-
-const isDark = () => document.documentElement.dataset.theme === "dark";
 const diverging = () => DIVERGING[isDark() ? "dark" : "light"];
 
 /**
  * @typedef {{cells: Cells, rank: number, row: number, label: string}} Line  a line of the map
- * @typedef {{lines: Line[], measure: (line: Line, step: number) => number | undefined, limits: [number, number], isDiverging: boolean,
+ * @typedef {{lines: Line[], measure: (line: Line, step: number) => number | undefined, limits: [number, number], isDiverging: boolean, rowTitle: string,
  *   marks: Map<string, string>, selected: [number, number]}} MapState
  */
 
@@ -55,7 +45,7 @@ class HeatMap {
 
   /** The width of the names: as wide as the longest one, within limits. */
   get labels() {
-    return Math.min(LABELS.most, this.longest * LETTER + 24, this.scroll.clientWidth * LABELS.share);
+    return Math.min(LABELS.most, this.longest * LETTER + TITLE + 12, this.scroll.clientWidth * LABELS.share);
   }
 
   /** The height of a row: a few rows take the room that there is. */
@@ -80,7 +70,7 @@ class HeatMap {
   /** @param {MapState} state */
   show(state) {
     this.state = state;
-    this.longest = state.lines.reduce((most, line) => Math.max(most, line.label.length), TEXTS.step.length);
+    this.longest = state.lines.reduce((most, line) => Math.max(most, line.label.length), 0);
     this.canvas.setAttribute("aria-label", `${state.lines.length} rows, ${this.steps} steps`);
     this.draw();
   }
@@ -136,7 +126,7 @@ class HeatMap {
         brush.fillRect(x, y, Math.max(1, wide / columns + (wide / columns > 3 ? -0.5 : 0.5)), row - 1);
       }
       brush.fillStyle = colour(at === state.selected[0] ? "--text" : "--soft");
-      brush.fillText(cut(line.label, Math.floor((left - 20) / LETTER)), 12, y + row / 2);
+      brush.fillText(cut(line.label, Math.floor((left - TITLE - 8) / LETTER)), TITLE, y + row / 2);
     }
     this.drawMarks(brush, colour, left, wide, first, last);
     this.drawAxis(brush, colour, left, wide, height);
@@ -159,7 +149,7 @@ class HeatMap {
     if (line >= first && line < last) {
       const y = line * row - this.scroll.scrollTop;
       brush.fillStyle = colour("--focus");
-      brush.fillRect(4, y + 2, 3, row - 5);
+      brush.fillRect(TITLE - 8, y + 2, 3, row - 5);
       brush.strokeStyle = colour("--text");
       brush.lineWidth = 1.5;
       brush.strokeRect(left + step * size - 1, y - 0.5, Math.max(size, 4) + 1.5, row);
@@ -175,7 +165,14 @@ class HeatMap {
     brush.fillStyle = colour("--back");
     brush.fillRect(0, height - AXIS, left + wide + 8, AXIS);
     brush.fillStyle = colour("--soft");
-    brush.fillText(TEXTS.step, 12, height - AXIS / 2);
+    brush.font = "12px system-ui, sans-serif";
+    brush.fillText(TEXTS.step, left + wide / 2 - brush.measureText(TEXTS.step).width / 2, height - 8);
+    const { rowTitle } = /** @type {MapState} */ (this.state);
+    brush.save();
+    brush.translate(10, (Math.max(0, height - AXIS) + brush.measureText(rowTitle).width) / 2);
+    brush.rotate(-Math.PI / 2);
+    brush.fillText(rowTitle, 0, 0);
+    brush.restore();
     let free = left - 10;
     for (const at of ticks(steps.length, Math.floor(wide / 70))) {
       const x = left + ((at + 0.5) / steps.length) * wide;
@@ -183,7 +180,7 @@ class HeatMap {
       const text = String(steps[at]);
       const width = brush.measureText(text).width;
       if (x - width / 2 < free || x + width / 2 > left + wide + 8) continue;
-      brush.fillText(text, x - width / 2, height - AXIS / 2 + 3);
+      brush.fillText(text, x - width / 2, height - AXIS + 12);
       free = x + width / 2 + 10;
     }
   }

@@ -11,6 +11,7 @@ const TEXTS = {
     ratio: "ratio to median", raw: "value, log scale", z: "robust z of row", change: "change per step",
     other: "ratio to {0}",
   },
+  otherRun: "the other run", module: "module", parameter: "parameter", row: "row",
   axes: { rows: "rows × steps", ranks: "ranks × steps" },
   aggregated: { min: "minimum over ranks", median: "median over ranks", max: "maximum over ranks" },
   nan: "NaN or infinity", nanAbove: "marks above the lines: NaN or infinity", missing: "no value", alert: "alert", first: "first difference", selected: "selected",

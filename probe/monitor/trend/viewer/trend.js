@@ -40,33 +40,54 @@ function measureOf(other) {
       const [middle, spread] = line.cells.usualOf(line.rank, line.row);
       // A row that never changes has no spread; of noise below 0.1 % nothing is made.
       return (sized(found) - middle) / Math.max(spread, 4e-4);
-    }), limits: [-10, 10], isDiverging: true };
+    }), ...around([5, 10, 20], ([middle, spread, least, most]) => Math.max(middle - least, most - middle) / Math.max(spread, 4e-4)) };
   if (mode === "change")
     return { measure: finite((found, line, step) => {
       const before = step ? value(line, step - 1) : undefined;
       return before === undefined || !Number.isFinite(before) ? 0 : sized(found) - sized(before);
-    }), limits: [-1, 1], isDiverging: true };
+    }), ...around(FACTORS, ([, , least, most]) => most - least) };
   if (mode === "other" && other)
     return { measure: finite((found, line, step) => {
       const row = other.family.rows.indexOf(line.cells.family.rows[line.row]);
       const at = other.run.steps.indexOf(line.cells.run.steps[step]);
       const wanted = row < 0 || at < 0 ? undefined : other.value(Math.min(line.rank, other.run.ranks.length - 1), row, at);
       return wanted === undefined ? undefined : Number.isFinite(wanted) ? sized(found) - sized(wanted) : NaN;
-    }), limits: [-1, 1], isDiverging: true };
+    }), ...around(FACTORS, ([, , least, most], line) => {
+      const row = other.family.rows.indexOf(line.cells.family.rows[line.row]);
+      const [, , low, high] = row < 0 ? [] : other.usualOf(Math.min(line.rank, other.run.ranks.length - 1), row);
+      return low === undefined || high === undefined ? NaN : Math.max(most - low, high - least);
+    }) };
   if (mode === "raw") {
     let [low, high] = [Infinity, -Infinity];
-    for (const cells of shown)
-      if (cells)
-        for (let row = 0; row < cells.rows; row++) {
-          const [middle] = cells.usualOf(Math.min(state.rank, cells.run.ranks.length - 1), row);
-          // A row of zeros would take the whole scale.
-          if (middle < -40) continue;
-          low = Math.min(low, middle);
-          high = Math.max(high, middle);
-        }
-    return { measure: finite((found) => sized(found)), limits: low < high ? [low - 0.5, high + 0.5] : [low - 1, low + 1], isDiverging: false };
+    for (const line of lines.flat()) {
+      const [, , least, most] = line.cells.usualOf(line.rank, line.row);
+      // Zeros would take the whole scale.
+      if (least > -40) low = Math.min(low, least);
+      if (most > -40) high = Math.max(high, most);
+    }
+    [low, high] = low <= high ? [roundSize(low, -1), roundSize(high, 1)] : [-1, 1];
+    return { measure: finite((found) => sized(found)), limits: [low, high > low ? high : low + 1], isDiverging: false };
   }
-  return { measure: finite((found, line) => sized(found) - line.cells.usualOf(line.rank, line.row)[0]), limits: [-1.5, 1.5], isDiverging: true };
+  return { measure: finite((found, line) => sized(found) - line.cells.usualOf(line.rank, line.row)[0]), ...around(FACTORS, ([middle, , least, most]) => Math.max(middle - least, most - middle)) };
+}
+
+/** The size that is 1, 2 or 5 times a power of ten, next to another one. @param {number} size a power of ten @param {1 | -1} way up or down */
+function roundSize(size, way) {
+  const power = Math.floor(size);
+  const round = [1, 2, 5, 10].map((digit) => power + Math.log10(digit));
+  return (way > 0 ? round.find((one) => one > size - 1e-6) : round.findLast((one) => one < size + 1e-6)) ?? size;
+}
+
+/** Ends of a scale of factors, in powers of ten: less than twice is hardly anything, and beyond a thousand times nothing else would be seen. */
+const FACTORS = [Math.log10(2), Math.log10(5), 1, 2, 3];
+
+/** Limits around the middle of a scale: the least of some that hold all that is shown. @param {number[]} ends @param {(usual: number[], line: Line) => number} far how far a line goes from the middle @returns {{limits: [number, number], isDiverging: boolean}} */
+function around(ends, far) {
+  let most = 0;
+  // Zeros stand apart from all other sizes.
+  for (const line of lines.flat()) most = Math.max(most, far(line.cells.usualOf(line.rank, line.row).map((size) => (size < -40 ? NaN : size)), line) || 0);
+  const limit = ends.find((end) => end >= most) ?? ends[ends.length - 1];
+  return { limits: [-limit, limit], isDiverging: true };
 }
 
 // --- drawing
@@ -80,7 +101,7 @@ async function showMaps() {
   lines = shown.map((cells) => (cells ? linesOf(cells, wanted) : []));
   maps.forEach((map, index) => {
     const other = shown[index ? 0 : 1] ?? null;
-    map.show({ lines: lines[index], ...measureOf(other), marks: marksOf(index), selected: selectedIn(index) });
+    map.show({ lines: lines[index], ...measureOf(other), rowTitle: rowTitle(), marks: marksOf(index), selected: selectedIn(index) });
   });
   showLegend();
   await showLines();
@@ -98,6 +119,9 @@ function linesOf(cells, wanted) {
   if (state.order === "name") found.sort((one, other) => one.label.localeCompare(other.label, "en", { numeric: true }));
   return found;
 }
+
+/** What the rows of a map are. */
+const rowTitle = () => (state.axes === "ranks" ? TEXTS.rank : /^actv/.test(state.family) ? TEXTS.module : /^(grad|param|exp_avg|weight)/.test(state.family) ? TEXTS.parameter : TEXTS.row);
 
 /** @param {Run} run @param {string} rank */
 const rankName = (run, rank) => (run.aggregated ? TEXTS.aggregated[/** @type {"min"} */ (rank)] : `${TEXTS.rank} ${rank}`);
@@ -144,22 +168,29 @@ function marksOf(index) {
 
 function showLegend() {
   const { limits, isDiverging } = measureOf(shown[1] ?? null);
-  const bar = /** @type {HTMLCanvasElement} */ (el("canvas", { width: "160", height: "10" }));
-  const brush = /** @type {CanvasRenderingContext2D} */ (bar.getContext("2d"));
   const scale = isDiverging ? diverging() : RISING;
-  for (let x = 0; x < 160; x++) {
-    brush.fillStyle = shade(scale, x / 159);
-    brush.fillRect(x, 0, 1, 10);
-  }
-  /** @param {number} limit */
-  const text = (limit) => (state.mode === "z" ? `z ${limit}` : state.mode === "raw" ? `1e${limit.toFixed(1)}` : `× ${short(10 ** limit)}`);
+  const [low, high] = limits;
+  /** @param {number} mark */
+  const text = (mark) => (state.mode === "z" ? String(mark) : `${state.mode === "raw" ? "" : "×"}${Math.abs(mark) > 3 ? (10 ** mark).toExponential(0) : Number((10 ** mark).toPrecision(3))}`);
   byId("legend").replaceChildren(
-    el("span", { class: "key" }, text(limits[0]), bar, text(limits[1])),
+    el("span", { class: "key" }, `${state.op}, ${fill(TEXTS.modes[/** @type {"raw"} */ (state.mode)], TEXTS.otherRun)}`),
+    el("span", { id: "bar-of-colours" }, el("i", { style: `background: linear-gradient(90deg, ${scale.map((_, at) => shade(scale, at / (scale.length - 1))).join(", ")})` }),
+      ...marksOn(low, high).map((mark) => el("small", { style: `left: ${((mark - low) / (high - low)) * 100}%` }, text(mark)))),
     ...[["--alone", TEXTS.nan, true], ["--bad", TEXTS.alert, false], ...(manifest.difference ? [["--info", TEXTS.first, false]] : [])].map(([colour, name, isFull]) =>
       el("span", { class: "key" }, el("i", { style: isFull ? `background: var(${colour})` : `border: 2px solid var(${colour})` }), String(name))
     ),
     el("span", {}, lines.every((each) => !each.length) ? TEXTS.noRows : "")
   );
+}
+
+/** Round marks on the scale of the colours: 1, 2, 5 or powers of ten, of z steps. @param {number} low @param {number} high */
+function marksOn(low, high) {
+  if (state.mode === "z") return [low, low / 2, 0, high / 2, high];
+  const digits = high - low > 2.1 ? [1] : [1, 2, 5];
+  const by = Math.ceil((high - low) / 6.5);
+  const found = [];
+  for (let power = Math.floor(low); power <= high; power += by) found.push(...digits.map((digit) => power + Math.log10(digit)));
+  return found.filter((mark) => mark > low - 1e-6 && mark < high + 1e-6);
 }
 
 async function showLines() {
@@ -263,7 +294,7 @@ function showBar() {
     showBar();
     void showMaps();
   };
-  const others = manifest.runs.length > 1 ? [/** @type {[string, string]} */ (["other", fill(TEXTS.modes.other, "the other run")])] : [];
+  const others = manifest.runs.length > 1 ? [/** @type {[string, string]} */ (["other", fill(TEXTS.modes.other, TEXTS.otherRun)])] : [];
   const modes = /** @type {[string, string][]} */ (["ratio", "raw", "z", "change"].map((key) => [key, TEXTS.modes[/** @type {"raw"} */ (key)]]));
   byId("bar").replaceChildren(
     menu(TEXTS.family, familyNames().map((name) => [name, name]), state.family, (family) => set({ family })),

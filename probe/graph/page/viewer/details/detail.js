@@ -28,11 +28,26 @@ function differing(text, other) {
   return el("td", {}, text.slice(0, same), el("mark", {}, text.slice(same) || " "));
 }
 
-/** What is said of an item of two sides; metrics that it has none of are left out. @param {Item} item */
-function told([, , , difference, measured, , note]) {
-  const error = numeric(difference);
+/** What of a tensor is not finite, and of how many elements; "" where all are. @param {Tensor | null} tensor */
+function nonfiniteText(tensor) {
+  if (!tensor || tensor.value !== null) return "";
+  const { max, min, excluded, shape } = tensor;
+  const kinds = [min === "-inf" && "-inf", max === "inf" && "inf", (max === "nan" || min === "nan") && "NaN"].filter(Boolean).join(", ");
+  const elements = (shape.match(/\d+/g) || []).reduce((product, size) => product * Number(size), 1);
+  return kinds && (excluded ? fill(TEXTS.elements, kinds, excluded, elements) : kinds);
+}
+
+/** The same of both sides. @param {(Tensor | null)[]} tensors */
+function nonfiniteTexts(tensors) {
+  const [mine, other] = tensors.map(nonfiniteText);
+  return mine === other || !tensors[1] ? mine : [mine && `${TEXTS.target}: ${mine}`, other && `${TEXTS.golden}: ${other}`].filter(Boolean).join(", ");
+}
+
+/** What is said of an item of two sides; metrics that it has none of are left out. @param {Item} item @param {Comparison} info */
+function told([, , , difference, measured, , note, explained], info) {
+  const [error, part] = [numeric(difference), numeric(explained)];
   const metrics = (measured || []).map((cell, at) => (cell === null || /^(unsupported|N\/A|shape unmatched)$/.test(String(cell)) ? "" : `${state.manifest.metrics[at]} ${exact(cell)}`));
-  return [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...metrics, note].filter(Boolean).join(" · ");
+  return [Number.isNaN(error) ? "" : `${differenceName(info)} ${shortNumber(error)}`, Number.isNaN(part) ? "" : fill(TEXTS.explained, part < 1 ? shortNumber(part) : TEXTS.anySize), ...metrics, note].filter(Boolean).join(" · ");
 }
 
 /** The name that an argument has in the signature of its function; empty where it is not known. @param {string} call @param {string} item */
@@ -46,13 +61,18 @@ function argumentName(call, item) {
 async function itemTable(rows, row, items) {
   const two = rows.columns.golden !== 0;
   const all = await Promise.all(items.map(([, mine, other]) => Promise.all([rows.tensor(mine), rows.tensor(other)])));
+  const makers = (await rows.makers())[row] || [];
   const table = el("table", {}, el("tr", {}, ...[two ? TEXTS.item : "", ...columnsOf(all.flat())].map((text) => el("th", {}, text))));
   for (const [at, item] of items.entries()) {
-    const [name, mine, other, , , status] = item;
+    const [name, mine, other, difference, , status] = item;
     const tensors = all[at];
     const [left, right] = tensors.map(fields);
+    const [argument, is] = [argumentName(rows.name(row), rows.names[name]), distanceStyle(rows.info, numeric(difference))];
+    const isOutput = rows.names[name].startsWith("output");
+    const differs = tensors[0] && tensors[1] && tensors[0].value !== null && tensors[1].value !== null && tensors[0].value !== tensors[1].value && !isOutput;
     table.append(
-      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, [argumentName(rows.name(row), rows.names[name]), told(item)].filter(Boolean).join(" · ")))))
+      el("tr", { class: `item${isSought(rows.names[name], argument) ? " hit" : ""}` }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, is && el("i", { class: "swatch", style: is }),
+        differs && el("b", {}, `${TEXTS.otherArgument} `), el("small", {}, [argument, told(item, rows.info), isOutput && nonfiniteTexts(tensors)].filter(Boolean).join(" · ")), ...originLinks(rows, row, makers[at]))))
     );
     const same = two && mine >= 0 && mine === other;
     [left, right].forEach((cells, side) => {
@@ -63,7 +83,8 @@ async function itemTable(rows, row, items) {
       );
     });
   }
-  return el("div", { class: "wide" }, table);
+  const held = items.map(([name], at) => (rows.names[name].startsWith("output") ? "" : nonfiniteTexts(all[at]) && `${rows.names[name]}: ${nonfiniteTexts(all[at])}`)).filter(Boolean);
+  return el("div", { class: "wide" }, held.length > 0 && el("p", { class: "held" }, el("strong", {}, `${TEXTS.inputsHold} `), held.join("; ")), table);
 }
 
 /** Lines that only one of two lists has. @param {string[]} mine @param {string[]} other @returns {Set<number>} */
@@ -82,9 +103,12 @@ function onlyIn(mine, other) {
   return found;
 }
 
-/** A link to another row. @param {number} row @param {string} [before] */
-const rowLink = (row, before) =>
-  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", ...nameText(shortName(state.rows.name(row))));
+/** A link to another row. @param {number} row */
+function rowLink(row) {
+  const { rows } = state;
+  const is = distanceStyle(rows.info, distanceOf(rows, row));
+  return el("button", { class: "link", onclick: () => reveal(row), title: rows.name(row) }, badge(rows.status[row]), is && el("i", { class: "swatch", style: is }), " ", ...nameText(shortName(rows.name(row))));
+}
 
 /** A link into another comparison. @param {number} k @param {number} row @param {string} text */
 const farLink = (k, row, text) => el("button", { class: "link", onclick: () => (k === state.rows.k ? reveal(row) : openComparison(k, row)) }, text);
@@ -95,10 +119,10 @@ async function showDetail(row) {
   const { rows } = state;
   const { columns } = rows;
   const { statuses, reasons } = state.manifest;
-  let detail, table, stack;
+  let detail, table, stack, taken;
   try {
     detail = await rows.detail(row);
-    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, row, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, columns.has[row] ? TEXTS.noTensors : TEXTS.noItems), stackPart(rows, row)]);
+    [table, stack, taken] = await Promise.all([detail.i?.length ? itemTable(rows, row, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, columns.has[row] ? TEXTS.noTensors : TEXTS.noItems), stackPart(rows, row), takerPart(rows, row)]);
   } catch (error) {
     showError(error);
     return;
@@ -113,6 +137,8 @@ async function showDetail(row) {
     "div", {},
     el("h2", { title: rows.name(row) }, badge(rows.status[row]), " ", ...nameText(rows.name(row))),
     el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
+    two && columns.has[row] > 0 && el("p", { class: "apart" }, ...[[TEXTS.in, rows.in[row]], [TEXTS.out, rows.out[row]]].flatMap(([name, value]) => (Number.isNaN(value) ? [] : [`${name} `, el("b", { class: "num", style: distanceStyle(rows.info, Number(value)) }, shortNumber(Number(value))), " "])),
+      rows.others.has(row) && el("strong", {}, TEXTS.otherArgument)),
     two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
     two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || hintOf(rows.status[row])} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),
     detail.cause && el("p", { class: "cause" }, el("strong", {}, `${TEXTS.cause}: `), detail.cause),
@@ -120,8 +146,7 @@ async function showDetail(row) {
     table && el("section", {}, el("h3", {}, TEXTS.items), table),
     (merged || parts) && el("section", {}, el("h3", {}, TEXTS.merged), ...(merged || []).map((text) => el("p", {}, text)), ...(parts || []).map(([text, k, at]) => farLink(k, at, text))),
     partners && el("section", {}, el("h3", {}, TEXTS.partners), ...partners.map(([k, at, text]) => farLink(k, at, text))),
-    stack,
-    el("section", {}, el("h3", {}, TEXTS.neighbours), ...[-2, -1, 1, 2].filter((by) => row + by >= 0 && row + by < rows.length).map((by) => rowLink(row + by, by < 0 ? TEXTS.before : TEXTS.after))),
+    taken, stack,
     el("section", {}, el("h3", {}, TEXTS.around), ...rows.above(row).map((up) => rowLink(up)))
   );
   byId("detail").replaceChildren(panel);

@@ -19,11 +19,11 @@ const foldedPart = (title, inside) => (inside.length ? ["", `<details><summary>$
 async function valueTable(rows, items, sides) {
   const two = sides.length > 1;
   const shown = columnsOf(await Promise.all(items.flatMap(([, mine, other]) => [rows.tensor(mine), rows.tensor(other)])));
-  const made = [`| ${[TEXTS.item, "", ...shown, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(shown.length + 3)}`];
+  const made = [`| ${[TEXTS.item, "", ...shown, differenceName(rows.info)].join(" | ")} |`, `|${"---|".repeat(shown.length + 3)}`];
   for (const item of items) {
     for (const [at, side] of sides.entries()) {
       const values = fields(await rows.tensor(item[at ? 2 : 1]));
-      made.push(`| ${[rows.names[item[0]], two ? side : "", ...shown.map((_, column) => values[column] ?? ""), at ? "" : told(item)].map(asSentence).join(" | ")} |`);
+      made.push(`| ${[rows.names[item[0]], two ? side : "", ...shown.map((_, column) => values[column] ?? ""), at ? "" : told(item, rows.info)].map(asSentence).join(" | ")} |`);
     }
   }
   return made;

@@ -164,7 +164,7 @@ function nameCell(row, name, around, lead) {
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
   if (level) cell.append(el("em", { class: `level${row === (lead ? rows.info.nonfinite : rows.info.golden_nonfinite) ? " first" : ""}` }, level));
-  cell.append(el("b", {}, ...nameText(strong)), weak && el("small", {}, weak));
+  cell.append(lead ? edgeMark(row) : "", el("b", {}, ...nameText(strong)), weak && el("small", {}, weak));
   return cell;
 }
 
@@ -174,6 +174,13 @@ function isJudgedByInput(row) {
   const at = row === first ? 0 : suspects.indexOf(row) + 1;
   const item = row === first || at > 0 ? judged?.[at] : "";
   return !!item && !item.startsWith("output");
+}
+
+/** How far inputs or outputs are apart; those that are judged are marked. @param {number} row @param {number} value @param {boolean} isJudged @param {boolean} [isOther] a plain argument differs besides */
+function errorCell(row, value, isJudged, isOther) {
+  const status = state.rows.status[row];
+  return el("span", { class: `num${isJudged && state.manifest.statuses[status].problem ? ` ${tone(status)}` : ""}`, style: distanceStyle(state.rows.info, value), title: isOther ? TEXTS.otherArgument : null },
+    isOther && el("em", {}, TEXTS.argument), shortNumber(value));
 }
 
 /** @param {number} row @param {number} line */
@@ -203,8 +210,7 @@ function rowElement(row, line) {
   }
   if (two) {
     made.append(
-      el("span", { class: `num${statuses[status].problem && isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.in[row])),
-      el("span", { class: `num${statuses[status].problem && !isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.out[row])),
+      errorCell(row, rows.in[row], isJudgedByInput(row), rows.others.has(row)), errorCell(row, rows.out[row], !isJudgedByInput(row)),
       nameCell(row, golden, up < 0 ? "" : rows.golden(up), false)
     );
   }

@@ -1,7 +1,5 @@
 // The error along the execution, a bar for each column of pixels: the whole run at one glance, and a way to get around.
 
-const LEAST = -8;
-const MOST = 2;
 /** Levels of overflow from which on a value is not finite, and the one of the call that made it of finite ones. */
 const [FIRST_LEVEL, MADE_LEVEL] = [3, 5];
 /** Bars, drawn again only when rows or width change. @type {HTMLCanvasElement | null} */
@@ -9,7 +7,7 @@ let bars = null;
 
 const plot = () => /** @type {HTMLCanvasElement} */ (byId("plot"));
 /** How high a bar is, from 0 to 1. @param {number} error */
-const height = (error) => (!(error > 0) ? 0.04 : Math.min(1, Math.max(0.06, (Math.log10(error) - LEAST) / (MOST - LEAST))));
+const height = (error) => (error > 0 ? Math.max(0.06, placeOn(error)) : 0.04);
 
 function drawBars() {
   const canvas = plot();
@@ -21,18 +19,19 @@ function drawBars() {
   const shades = { forward: "--forward", backward: "--backward", optimizer: "--optimizer" };
   const colours = state.manifest.statuses.map((one) => styles.getPropertyValue(`--${one.colour}`));
   const [bad, follows, hint] = ["--bad", "--neutral", "--line"].map((name) => styles.getPropertyValue(name));
+  const distances = Array.from({ length: SHADES + 1 }, (_, at) => styles.getPropertyValue(`--d${at}`));
   const alone = rows.columns.golden === 0;
   const { level } = rows.columns;
+  const { measured } = rows.info;
   for (let column = 0; column < width; column++) {
     const from = Math.floor((column / width) * rows.length);
     const to = Math.max(from + 1, Math.floor(((column + 1) / width) * rows.length));
     let [worst, most] = [from, -1];
     for (let row = from; row < to; row++) {
-      const error = Number.isNaN(rows.out[row]) ? rows.in[row] : rows.out[row];
-      const order = alone ? level[row] : rows.status[row] * 1000 + height(error);
+      const order = alone ? level[row] : rows.status[row] * 1000 + height(distanceOf(rows, row));
       if (order > most) [worst, most] = [row, order];
     }
-    const error = Number.isNaN(rows.out[worst]) ? rows.in[worst] : rows.out[worst];
+    const error = distanceOf(rows, worst);
     brush.fillStyle = styles.getPropertyValue(shades[/** @type {"forward"} */ (partOf(worst))]);
     brush.fillRect(column, 0, 1, high);
     if (alone) {
@@ -41,9 +40,13 @@ function drawBars() {
       brush.fillRect(column, high - tall, 1, tall);
       continue;
     }
-    const tall = Math.max(height(error), state.manifest.statuses[rows.status[worst]].problem ? 0.2 : 0) * (high - 4);
-    brush.fillStyle = colours[rows.status[worst]];
+    const { problem } = state.manifest.statuses[rows.status[worst]];
+    const tall = Math.max(height(error), problem ? 0.2 : 0) * (high - 4);
+    brush.fillStyle = measured ? distances[shadeOf(error)] ?? hint : colours[rows.status[worst]];
     brush.fillRect(column, high - tall, 1, tall);
+    if (!measured || !problem) continue;
+    brush.fillStyle = colours[rows.status[worst]];
+    brush.fillRect(column, 0, 1, 0.15 * high);
   }
   bars = made;
 }
@@ -95,7 +98,7 @@ function partOf(row) {
   return ranges.some(([first, last]) => row >= first && row <= last) ? "optimizer" : directionOf(rows.name(row));
 }
 
-/** Ticks of the relative error, and the names of the parts of a step. @param {CanvasRenderingContext2D} brush @param {number} width @param {number} high @param {number} ratio */
+/** Lines at powers of ten, and the names of the parts of a step. @param {CanvasRenderingContext2D} brush @param {number} width @param {number} high @param {number} ratio */
 function drawScale(brush, width, high, ratio) {
   const styles = getComputedStyle(document.documentElement);
   const { rows } = state;
@@ -110,11 +113,9 @@ function drawScale(brush, width, high, ratio) {
     brush.fillText(text, x, y);
   };
   if (rows.columns.golden !== 0) {
-    for (const power of [-6, -3, 0]) {
-      const y = high - height(10 ** power) * (high - 4);
+    for (const power of [-6, -4, -2]) {
       brush.fillStyle = styles.getPropertyValue("--line");
-      brush.fillRect(0, y, width, ratio);
-      write(power ? `1e${power}` : "1", width - 30 * ratio, y + 4 * ratio);
+      brush.fillRect(0, high - placeOn(10 ** power) * (high - 4), width, ratio);
     }
   }
   let [from, part] = [0, ""];

@@ -51,7 +51,7 @@ async function condition(word) {
       const holds = stacks.map((/** @type {number[]} */ one) => one.some((frame) => isIn[frame]));
       return (row) => holds[stack[row]] || (golden_stack && holds[golden_stack[row]]);
     }
-    const holds = types.map((pairs) => pairs.some(([dtype, shape]) =>
+    const holds = types.map((items) => items.some(([, dtype, shape]) =>
       key === "shape" ? rows.names[shape].replace(/\s/g, "") === plain : dtypeIs(rows.names[dtype].toLowerCase(), plain)));
     return (row) => holds[tensors[row]];
   }
@@ -61,8 +61,16 @@ async function condition(word) {
   const known = [];
   /** @param {number} index */
   const holds = (index) => index >= 0 && (known[index] ??= regex ? regex.test(rows.names[index]) : lower(index).includes(text));
-  return (row) => holds(name[row]) || (golden && holds(golden[row]));
+  const inItems = types.map((items) => items.some(([item]) => holds(item)));
+  const makers = await rows.makers();
+  /** @param {number} row */
+  const inParameters = (row) => makers[row] && makers[row].flat().some((maker) => maker < 0 && !rows.names[-1 - maker].startsWith("data:") && holds(-1 - maker));
+  const functions = new Set(Object.entries(state.manifest.arguments ?? {}).filter(([, names]) => names.some((one) => (regex ? regex.test(one) : one.includes(text)))).map(([function_]) => function_));
+  return (row) => holds(name[row]) || (golden && holds(golden[row])) || inItems[tensors[row]] || inParameters(row) || (functions.size > 0 && functions.has(rows.target(row).replace(/\.\d+\.forward$/, "")));
 }
+
+/** True if the search asks for an item, by its name or that of the argument. @param {string} item @param {string} argument */
+const isSought = (item, argument) => filter.query.toLowerCase().split(/\s+/).some((word) => word && `${item} ${argument}`.toLowerCase().includes(word));
 
 /** Names in small letters, made when first searched. @type {string[]} */
 const lowered = [];

@@ -1,4 +1,4 @@
-// The chosen subtree as nested boxes, stacked in order of execution; arcs are inferred from equal values.
+// The chosen subtree as nested boxes, stacked in order of execution; arcs show who feeds whom.
 
 const MOST_BOXES = 500;
 const BOX = { width: 176, height: 26, gap: 8, across: 4 };
@@ -56,32 +56,23 @@ function placed(box, x, y, w) {
   }
 }
 
-/** Pairs of boxes inside of one: an output of the first has the values of an input of the second. @param {Box} box @returns {Promise<[Box, Box][]>} */
-async function inferred(box) {
+/** Pairs of boxes inside of one: what the first returned, or a call in it, goes into the second. @param {Box} box @param {(Maker[] | 0)[]} makers @returns {[Box, Box][]} */
+function edgesIn(box, makers) {
   const { rows } = state;
-  /** @type {[Box, Box][]} */
-  const found = [];
-  /** The last box with each output, one list for each side. @type {Map<number, Box>[]} */
-  const from = [new Map(), new Map()];
-  for (const one of box.lines.flat()) {
-    const { i = [] } = await rows.detail(one.row);
-    const before = new Set();
-    for (const item of i) {
-      const name = rows.names[item[0]];
-      for (const side of [0, 1]) {
-        const tensor = /** @type {number} */ (item[side + 1]);
-        const giver = name.startsWith("input") && tensor >= 0 && from[side].get(tensor);
-        if (giver && !before.has(giver) && isTelling(await rows.tensor(tensor))) before.add(giver);
+  const inside = box.lines.flat();
+  return inside.flatMap((one, place) => {
+    /** @type {Set<Box>} */
+    const givers = new Set();
+    for (let row = rows.first[one.row]; row <= one.row; row++) {
+      for (const maker of (makers[row] || []).flat()) {
+        const from = row - maker;
+        const giver = maker > 0 && from < rows.first[one.row] && inside.slice(0, place).find((other) => from <= other.row && from >= rows.first[other.row]);
+        if (giver) givers.add(giver);
       }
     }
-    for (const giver of before) found.push([giver, one]);
-    for (const item of i) if (rows.names[item[0]].startsWith("output")) from.forEach((side, at) => side.set(Number(item[at + 1]), one));
-  }
-  return found;
+    return [...givers].map((giver) => /** @type {[Box, Box]} */ ([giver, one]));
+  });
 }
-
-/** True if equal values mean anything: they do not of plain values, of zeros and where there are none. @param {Tensor | null} tensor */
-const isTelling = (tensor) => !!tensor && tensor.value === null && !!(tensor.sum || tensor.norm);
 
 /** @param {Box} from @param {Box} to */
 function arc(from, to) {
@@ -90,7 +81,7 @@ function arc(from, to) {
   const [x2, y2] = isBeside ? [to.x + to.w, to.y + BOX.height / 2] : [to.x + to.w / 2, to.y];
   const bend = 12 + Math.min(28, Math.abs(y2 - y1) / 5);
   const [bx, b1, b2] = isBeside ? [bend, 0, 0] : [0, from.y === to.y ? -14 : bend, from.y === to.y ? -14 : -bend];
-  return svg("path", { class: "inferred", d: `M${x1} ${y1}C${x1 + bx} ${y1 + b1} ${x2 + bx} ${y2 + b2} ${x2} ${y2}` });
+  return svg("path", { class: "arc", "data-ends": `${from.row} ${to.row}`, d: `M${x1} ${y1}C${x1 + bx} ${y1 + b1} ${x2 + bx} ${y2 + b2} ${x2} ${y2}` });
 }
 
 /** @param {HTMLElement} container */
@@ -115,7 +106,7 @@ function mountBoxes(container) {
   const picture = svg("svg", { class: "boxes", role: "group", "aria-label": VIEW_TEXTS.boxes }, layer);
   const count = el("span", {});
   const path = el("span", { class: "path" });
-  container.append(el("div", { class: "tools" }, button(VIEW_TEXTS.up, goUp), path, count), el("p", { class: "hint" }, el("i", { class: "dash" }), ` ${VIEW_TEXTS.inferred}. ${VIEW_TEXTS.boxKeys}`));
+  container.append(el("div", { class: "tools" }, button(VIEW_TEXTS.up, goUp), path, count), el("p", { class: "hint" }, `${hasBlock(`c${rows.k}f`) ? VIEW_TEXTS.arcs : TEXTS.noEdges} ${VIEW_TEXTS.boxKeys}`));
   container.append(picture);
   const move = () => layer.setAttribute("transform", `translate(${view.x} ${view.y}) scale(${view.scale})`);
 
@@ -147,15 +138,18 @@ function mountBoxes(container) {
     const label = kind === 1 ? full.split(".").slice(1, -1).join(".") || full : nameParts(full, up < 0 ? "" : rows.name(up)).join(" ");
     const most = Math.max(4, Math.floor((w - 34) / 7.3));
     const more = rows.hasInside(row) && !open.has(row);
+    // What is open has the colours of what is inside.
+    const style = open.has(row) ? null : distanceStyle(rows.info, distanceOf(rows, row));
+    const filled = /** @type {Record<string, string>} */ (style ? { style } : {});
     return svg("g", {
       class: `box ${tone(open.has(row) ? rows.status[row] : rows.worst[row])}${kind === 9 ? " group" : ""}${row === state.selected ? " selected" : ""}`,
       tabindex: row === focus ? 0 : -1, role: "button", "data-node": rows.name(row), "data-row": row, "aria-label": [rows.name(row), name].filter(Boolean).join(", "),
       ...(rows.hasInside(row) ? { "aria-expanded": String(open.has(row)) } : {}),
     },
     svg("title", {}, document.createTextNode(`${rows.name(row)}\n${name}`)),
-    svg("rect", { x, y, width: w, height: h, rx: kind === 1 ? BOX.height / 2 : 5 }),
-    svg("text", { x: x + 10, y: y + 17, class: "letter" }, document.createTextNode(letter)),
-    svg("text", { x: x + 26, y: y + 17 }, document.createTextNode((more ? "▸ " : "") + (label.length > most ? `${label.slice(0, most - 1)}…` : label))),
+    svg("rect", { x, y, width: w, height: h, rx: kind === 1 ? BOX.height / 2 : 5, ...filled }),
+    svg("text", { x: x + 10, y: y + 17, class: "letter", ...filled }, document.createTextNode(letter)),
+    svg("text", { x: x + 26, y: y + 17, ...filled }, document.createTextNode((more ? "▸ " : "") + (label.length > most ? `${label.slice(0, most - 1)}…` : label))),
     ...(box.hidden ? [svg("text", { x: x + 26, y: y + h - 10, class: "more" }, document.createTextNode(fill(VIEW_TEXTS.more, box.hidden)))] : []));
   }
   function draw() {
@@ -173,12 +167,17 @@ function mountBoxes(container) {
     path.textContent = rows.name(root);
     count.textContent = fill(VIEW_TEXTS.tooMany, boxes.length, 0);
     move();
-    void Promise.all(boxes.filter((box) => box.lines.length).map(inferred)).then((all) => {
+    void rows.makers().then((makers) => {
       if (mine !== drawn) return;
-      const edges = all.flat();
+      const edges = boxes.flatMap((box) => edgesIn(box, makers));
       layer.append(...edges.map(([from, to]) => arc(from, to)));
       count.textContent = fill(VIEW_TEXTS.tooMany, boxes.length, edges.length);
-    }, (problem) => say(String(problem.message)));
+      markArcs();
+    }, showError);
+  }
+  /** The arcs of the chosen box stand out. */
+  function markArcs() {
+    for (const one of layer.querySelectorAll(".arc")) one.classList.toggle("selected", (one.getAttribute("data-ends") ?? "").split(" ").includes(String(state.selected)));
   }
   /** @param {number} row @param {boolean} [withFocus] */
   function choose(row, withFocus) {
@@ -190,6 +189,7 @@ function mountBoxes(container) {
       one.setAttribute("tabindex", isIt ? "0" : "-1");
       if (isIt && withFocus) /** @type {SVGElement} */ (one).focus();
     }
+    markArcs();
   }
   /** @param {number} row */
   function toggle(row) {

@@ -37,17 +37,14 @@ async function mountSeveral(container) {
 
   const list = longList(VIEW_TEXTS.several, (line) => {
     const name = order[line];
-    // One element of many colours: a list of eight runs has to scroll as smoothly as the outline.
-    const stripes = all.map((_, one) => `var(--${statuses[statusOf(one, name)].colour}) ${one * 10}px ${one * 10 + 9}px, #0000 0 ${one * 10 + 10}px`);
-    const heat = el("span", { class: "heat", "aria-hidden": "true", style: `background-image: linear-gradient(90deg, ${stripes.join(", ")})` });
     const cells = all.map((rows, one) => {
       const row = rowOf[one][name];
       const text = row < 0 ? "–" : rows.target(row) && rows.golden(row) ? shortNumber(rows.out[row]) : VIEW_TEXTS.noPartner;
       const status = statusOf(one, name);
       const isFirst = row >= 0 && row === rows.info.first;
-      return el("span", { class: `num ${tone(status)}${isFirst ? " here" : ""}`, "data-run": one, title: isFirst ? TEXTS.first : statuses[status].name }, row < 0 ? text : `${statuses[status].letter} ${text}`);
+      return el("span", { class: `num ${tone(status)}${isFirst ? " here" : ""}`, "data-run": one, style: distanceStyle(rows.info, outOf(one, name)), title: isFirst ? TEXTS.first : statuses[status].name }, row < 0 ? text : `${statuses[status].letter} ${text}`);
     });
-    return el("div", { class: "row-several", title: names[name], "data-node": names[name] }, el("span", { class: "name" }, names[name]), heat, ...cells);
+    return el("div", { class: "row-several", title: names[name], "data-node": names[name] }, el("span", { class: "name" }, names[name]), ...cells);
   }, (line) => openAt(line, 0));
   /** @param {number} line @param {number} one */
   const openAt = (line, one) => {
@@ -84,7 +81,7 @@ async function mountSeveral(container) {
     say(fill(VIEW_TEXTS.sorted, text));
   }, { title: place ? all[place - 1].info.run : text }));
   container.style.setProperty("--runs", String(all.length));
-  const title = el("div", { class: "row-several titles" }, heads[0], el("span", {}), ...heads.slice(1));
+  const title = el("div", { class: "row-several titles" }, ...heads);
   const alone = all.map((rows) => {
     const count = callsOf(rows).filter((name) => name < 0).length;
     return count ? el("p", {}, fill(VIEW_TEXTS.alone, count, runName(rows.info.run))) : null;

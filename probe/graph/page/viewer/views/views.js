@@ -3,15 +3,15 @@
 const VIEW_TEXTS = {
   matrix: "Ranks and steps", worst: "Enter opens a comparison.", unpaired: "Without a partner",
   several: "Several targets", firsts: "First divergence", noFirst: "none", sorted: "sorted by {0}", order: "execution order", alone: "{0} calls of {1} alone are not in this list.", noPartner: "no partner",
-  boxes: "Boxes", inferred: "inferred: an output and a later input with equal values", more: "{0} more rows: open a smaller box.", up: "Up",
-  boxKeys: "Enter or double click opens a box, Backspace goes out, + and − or the wheel zoom, drag pans.", tooMany: "{0} boxes, {1} inferred",
+  boxes: "Boxes", arcs: "An arc leads from what made a tensor to what takes it; those of the chosen box are strong.", more: "{0} more rows: open a smaller box.", up: "Up",
+  boxKeys: "Enter or double click opens a box, Backspace goes out, + and − or the wheel zoom, drag pans.", tooMany: "{0} boxes, {1} arcs",
   pairs: "Pair by hand", markTarget: "Mark target", markGolden: "Pair with golden", descendants: "with descendants", undo: "Undo", unpair: "Unpair", exportPairs: "Export JSON",
   anew: "These pairs are kept for export only: the judgement on this page is that of the run. It is made anew by msprobe graph_visualize … --pairs pairs.json",
   marked: "Marked: {0}. Choose the golden run's row and pair.", noTarget: "The chosen row has no call of the target.", noGolden: "The chosen row has no call of the golden run.",
   unmarked: "Mark a row of the target first.", paired: "Paired by hand: {0} with {1}", noPairs: "No pairs yet.", replaced: "A pair of one of the two is replaced.",
   overflow: "Overflow", finite: "all values are finite", notFinite: "has values that are not finite",
   levels: { saturated: "a value is at the limit of its dtype; a hint", growth: "an output has more than 100 times the norm of the inputs; a hint, normal for rsqrt and sqrt",
-    medium: "an input is not finite, the outputs are", high: "inputs and outputs are not finite: it was passed on", critical: "all inputs are finite, an output is not: it was made here" }, calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "Neither a NaN nor an infinity was recorded.", onlyGolden: "All values of the target are finite; this is the first one of the golden run that is not.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
+    medium: "an input is not finite, the outputs are", high: "inputs and outputs are not finite: it was passed on", critical: "all inputs are finite, or -inf as masks are, and an output is not: it was made here" }, calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "Neither a NaN nor an infinity was recorded.", onlyGolden: "All values of the target are finite; this is the first one of the golden run that is not.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
 };
 
 /** The name of a run without the folders that all runs have in common. @param {string} run */

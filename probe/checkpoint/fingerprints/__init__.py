@@ -1,0 +1,1 @@
+"""Checkpoints of which sketches, digests and statistics are held instead of values."""

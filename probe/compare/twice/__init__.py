@@ -1,0 +1,1 @@
+"""One program run two times: the first call whose bits differ, and what makes it so."""
