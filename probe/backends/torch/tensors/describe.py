@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import Source
-from probe.backends.shared.tensors import npy_file
+from probe.backends.shared.tensors import crc32, npy_file, xor
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, unobserved, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
@@ -104,14 +104,13 @@ class TorchTensors:
         }
         values = special.values
         reason = special.not_supported
-        checksum = None
         try:
             if values is not None and reason is None and not whole(values):
                 reason = GIVEN_BACK
             if summary.mode != "statistics" and values is not None and reason is None:
-                checksum = statistics.crc32(values) if summary.mode == "md5" else statistics.xor(values)
+                self._statistics.checksum(entry, values, crc32 if summary.mode == "md5" else xor)
             if summary.mode == "xor":
-                entry["md5"] = checksum
+                entry.setdefault("md5", None)
             elif values is None or reason is not None:
                 entry.update(dict.fromkeys(KEYS))
             else:
@@ -126,7 +125,7 @@ class TorchTensors:
                 self._statistics.sketch(entry, values)
         entry["requires_grad"] = tensor.requires_grad
         if summary.mode == "md5":
-            entry["md5"] = checksum
+            entry["md5"] = entry.pop("md5", None)  # behind the others
         if special.more:
             entry.update(special.more)
         if reason is not None:

@@ -236,6 +236,9 @@ class Statistics:
     def __init__(self) -> None:
         self._waiting: list[tuple[Entry, tuple[torch.Tensor | None, ...], _Finite | None]] = []
         self._sketches: list[tuple[Entry, torch.Tensor]] = []
+        self._bytes: list[tuple[Entry, torch.Tensor, Checksum]] = []
+        self._held = 0
+        """The number of those bytes."""
         self._choices: list[tuple[Entry, choices.Kept]] = []
 
     def fill(self, entry: Entry, tensor: torch.Tensor, elements: int | None, summary: StatisticsMode) -> None:
@@ -283,6 +286,30 @@ class Statistics:
             else:
                 self._sketches.append((entry, on_device(tensor)))
 
+    def checksum(self, entry: Entry, tensor: torch.Tensor, checksum: Checksum) -> None:
+        """Put the checksum of the bytes of a dense tensor of any shape into `entry`, now or at `resolve`."""
+        if tensor.is_cpu or not own.numel(tensor):
+            entry["md5"] = checksum(bytes_of(tensor))
+            return
+        entry["md5"] = None
+        self._bytes.append((entry, _copied_bytes(tensor), checksum))
+        self._held += own.numel(tensor) * own.element_size(tensor)
+        if self._held > _MOST_HELD:
+            self._resolve_checksums()
+
+    def _resolve_checksums(self) -> None:
+        made, self._bytes, self._held = self._bytes, [], 0
+        devices: dict[torch.device, list[tuple[Entry, torch.Tensor, Checksum]]] = {}
+        for each in made:
+            devices.setdefault(each[1].device, []).append(each)
+        for members in devices.values():
+            whole_bytes = own.numpy(own.cpu(functions.cat([copied for _, copied, _ in members])))
+            start = 0
+            for entry, copied, checksum in members:
+                end = start + own.numel(copied)
+                entry["md5"] = checksum(whole_bytes[start:end])
+                start = end
+
     def note_choices(self, entry: Entry, indices: torch.Tensor, source: Source | None) -> None:
         """Put choices into `entry`, now or at `resolve`."""
         if indices.is_cpu:
@@ -292,7 +319,7 @@ class Statistics:
             self._choices.append((entry, beneath_transforms(choices.kept_of, indices, source)))
 
     def pending(self) -> int:
-        return len(self._waiting) + len(self._sketches) + len(self._choices)
+        return len(self._waiting) + len(self._sketches) + len(self._choices) + len(self._bytes)
 
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each device and type."""
@@ -320,6 +347,19 @@ class Statistics:
             entry["sketch"] = sketch
         chosen, self._choices = self._choices, []
         choices.fill(chosen)
+        self._resolve_checksums()
+
+
+Checksum = Callable[[np.ndarray[Any, Any]], str]
+"""`tensors.crc32` or `tensors.xor`."""
+_MOST_HELD = 1 << 26
+"""Bytes that are copied on devices before they are read for checksums, 64 MiB; a guess."""
+
+
+def _copied_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the bytes of a tensor on its device, one dimension: the user may write to it before they are read."""
+    copied = beneath_transforms(own.clone, own.resolve_neg(own.resolve_conj(tensor)))
+    return cast(torch.Tensor, own.view(own.reshape(copied, -1), torch.uint8))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -463,8 +503,3 @@ def _sparse_results(
 def crc32(tensor: torch.Tensor) -> str:
     """CRC-32 of the raw bytes."""
     return tensors.crc32(bytes_of(tensor)) if own.numel(tensor) else tensors.NO_BYTES_CRC32
-
-
-def xor(tensor: torch.Tensor) -> str:
-    """Exclusive or of the raw bytes."""
-    return tensors.xor(bytes_of(tensor)) if own.numel(tensor) else tensors.NO_BYTES_XOR

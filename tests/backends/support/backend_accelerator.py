@@ -1,0 +1,41 @@
+"""What the contract suite needs of PyTorch with values on a device of its own, see ``tests/support/accelerator``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import backend_torch
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support" / "accelerator"))
+import open_device
+
+DEVICE = "hosted"
+
+
+class Backend(backend_torch.Backend):
+    """PyTorch on the device."""
+
+    reads = staticmethod(open_device.registered(DEVICE))
+    """How often the host has read from the device."""
+
+    def tensor(self, array: Any, dtype: str | None = None, requires_grad: bool = False) -> Any:
+        made = super().tensor(array, dtype)
+        with torch._C.DisableTorchFunction():
+            return made.to(DEVICE).requires_grad_(requires_grad)
+
+    def numpy(self, tensor: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            tensor = tensor.detach().cpu()
+        return super().numpy(tensor)
+
+    def stored_bytes(self, tensor: Any) -> bytes:
+        with torch._C.DisableTorchFunction():
+            tensor = tensor.detach().cpu()
+        return super().stored_bytes(tensor)
+
+    def linear(self, weight: Any, bias: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return super().linear(weight, bias).to(DEVICE)

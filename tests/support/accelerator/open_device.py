@@ -1,0 +1,70 @@
+"""Builds the device of `device.cpp` and registers it with torch, in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("device.cpp")
+
+
+def compiler() -> str | None:
+    """The C++ compiler of the system; ``None`` if there is none."""
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+def registered(name: str = "hosted") -> Callable[[], int]:
+    """Register the device under a name of its own, once in a process.
+
+    Returns:
+        What tells how often the host has read from it: copies and numbers, but not those of operators themselves.
+    """
+    reads = ctypes.CDLL(str(_built())).reads_of_host
+    reads.restype = ctypes.c_int64
+    if torch._C._get_privateuse1_backend_name() != name:
+        torch.utils.rename_privateuse1_backend(name)
+        torch._register_device_module(name, _module(name))
+        torch.utils.generate_methods_for_privateuse1_backend()
+    counted: Callable[[], int] = reads
+    return counted
+
+
+def _built() -> Path:
+    """The library, which is built once for a release of torch and a text of the source."""
+    text = f"{torch.__version__} {torch.__file__}".encode() + SOURCE.read_bytes()
+    folder = Path(tempfile.gettempdir(), f"probe-accelerator-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}")
+    library = folder / "device.so"
+    if not library.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        torch_folder = Path(torch.__file__).parent
+        partial = library.with_suffix(f".{os.getpid()}")
+        options = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", str(SOURCE), "-o", str(partial)]
+        places = [f"-I{torch_folder}/include", f"-I{torch_folder}/include/torch/csrc/api/include"]
+        subprocess.run(
+            [str(compiler()), *options, *places, f"-L{torch_folder}/lib", "-ltorch_cpu", "-ltorch", "-lc10"], check=True
+        )
+        partial.replace(library)
+    return library
+
+
+def _module(name: str) -> types.ModuleType:
+    """The functions that torch asks the module of a device for; random numbers are drawn by the CPU's generator."""
+    module = types.ModuleType(f"torch.{name}")
+    answers = {"is_available": True, "device_count": 2, "current_device": 0, "_is_in_bad_fork": False}
+    for function, answer in answers.items():
+        setattr(module, function, lambda answer=answer: answer)
+    module.manual_seed = module.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
+    module.get_rng_state = lambda device=0: torch.get_rng_state()  # type: ignore[attr-defined]
+    module.set_rng_state = lambda state, device=0: torch.set_rng_state(state)  # type: ignore[attr-defined]
+    module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]  # type: ignore[attr-defined]
+    module.synchronize = lambda device=None: None  # type: ignore[attr-defined]
+    return module
