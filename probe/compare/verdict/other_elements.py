@@ -60,7 +60,7 @@ class OtherElements:
         elif call.index not in self._turned:
             return
         for row in call.outputs:
-            if not is_rounded(row) or not is_compared(row):
+            if not is_compared(row) or (distance(row) and not is_rounded(row)):
                 self._reach(row)
 
     def _reach(self, row: Row) -> None:

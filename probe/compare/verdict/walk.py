@@ -77,7 +77,6 @@ class Walk:
         self._between = between
         self._follows = follows
         self._nearby = Nearby(runs)
-        self._other_elements = OtherElements(runs)
         self._effects = Effects(runs, self._agrees, self._has_near, self._agrees_behind)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
@@ -237,6 +236,10 @@ class Walk:
                 found = max(found, distance(each))
                 absolute = max(absolute, distance(each) * rms(each.golden))
         return max(found, absolute / size if size else 0.0)
+
+    @cached_property
+    def _other_elements(self) -> OtherElements:
+        return OtherElements(self._runs)
 
     def _takes_other_elements(self, call: Call, row: Row) -> bool:
         """True if code without a record makes an input of a call from choices that differ.
