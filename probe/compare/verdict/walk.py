@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 from probe.common.align.calls import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, rms, rounding
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
@@ -24,11 +24,12 @@ from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
-from probe.compare.verdict.decisions import decision, decisions
+from probe.compare.verdict.decisions import decision
 from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.optimizer import Between
+from probe.compare.verdict.other_elements import OtherElements
 from probe.compare.verdict.two_runs import Origin, TwoRuns, base_of
 
 _FLOAT32 = unit_roundoff("float32")
@@ -105,7 +106,10 @@ class Walk:
             if call.is_of_both and (self._runs.same_names or self._runs.parent(call) != OPTIMIZER):
                 self._values[call.index] = list(self._measured(call))
         self._like = Likeness(
-            value.judged for values in self._values.values() for value in values if self._has_like(value.is_result)
+            value.judged
+            for index, values in self._values.items()
+            for value in values
+            if self._has_like(value.is_result) and index not in self._other_elements.calls
         )
         found = Walked(in_parts=self._first_part)
         for call in self._runs.calls:
@@ -161,7 +165,7 @@ class Walk:
             elif distance(row) and is_rounded(row) and self._is_unrecorded(call, row) and not self._is_lost(row):
                 known = self._known_base(call, row) if call.is_forward else None
                 base = self._base(call, row) if known is None else known
-                if self._takes_other_elements(call):
+                if self._takes_other_elements(call, row):
                     continue
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
@@ -233,13 +237,20 @@ class Walk:
                 absolute = max(absolute, distance(each) * rms(each.golden))
         return max(found, absolute / size if size else 0.0)
 
-    def _takes_other_elements(self, call: Call) -> bool:
-        """True if the module around a call takes or makes choices that differ.
+    @cached_property
+    def _other_elements(self) -> OtherElements:
+        return OtherElements(self._runs)
 
-        It takes an index or a mask that recorded calls made, or a call in it, such as a router, has chosen otherwise.
+    def _takes_other_elements(self, call: Call, row: Row) -> bool:
+        """True if code without a record makes an input of a call from choices that differ.
+
+        The module around the call takes an index or a mask that recorded calls made, or a call in it, such as a router,
+        has chosen otherwise; or an index that follows from choices has taken as many elements.
         """
+        if row.target is not None and row.target.name in self._other_elements.inputs:
+            return True
         parent = self._runs.parent(call) or ""
-        if base_of(parent) in self._choosing:
+        if base_of(parent) in self._other_elements.modules:
             return True
         module = self._runs.by_record.get(parent)
         return module is not None and any(
@@ -247,13 +258,6 @@ class Walk:
             and all(self._origin_on(side, item) is Origin.CALL for side, item in enumerate((row.target, row.golden)))
             for row in module.inputs
         )
-
-    @cached_property
-    def _choosing(self) -> frozenset[str]:
-        """The modules, by their names without a number, in which a call has chosen otherwise, for all that is known."""
-        turned = (each for each in decisions(self._runs) if each.differing and each.is_explained is not False)
-        calls = (self._runs.by_record.get(each.record) for each in turned)
-        return frozenset(base_of(self._runs.parent(call) or "") for call in calls if call is not None) - {""}
 
     def _known_base(self, call: Call, row: Row) -> float | None:
         """The largest distance of what made an input of a forward, through calls that the target alone makes.
@@ -419,17 +423,17 @@ class Walk:
 
     def _discrete_finding(self, call: Call, found: Walked) -> Finding | None:
         """Whole numbers, and values that are finite on one side alone."""
-        made = self._whole.get(call.index)
-        if made is not None:
-            finding = self._shown(Finding(call, made, Kind.DATA, ALTOGETHER, 0.0, 0.0), found)
-            if finding is not None:
-                made.explained = 0.0
-                return finding
         changed = self._changed_choices(call) if self._runs.same_names else None
         if changed is not None and changed.allowed:
             found.hidden.append(changed)
         elif changed is not None:
             return changed
+        made = None if changed is not None else self._whole.get(call.index)
+        if made is not None:
+            finding = self._shown(Finding(call, made, Kind.DATA, ALTOGETHER, 0.0, 0.0), found)
+            if finding is not None:
+                made.explained = 0.0
+                return finding
         given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
             apart = distance(row)
@@ -440,7 +444,8 @@ class Walk:
                     row.explained = 0.0
                     return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
                 continue
-            if not any(given) and not draws(self._runs, call) and self._shows(call):
+            follows = call.index in self._other_elements.calls
+            if not any(given) and not follows and not draws(self._runs, call) and self._shows(call):
                 row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
             chosen = decision(self._runs, call, row) if self._runs.same_names else None
@@ -467,7 +472,29 @@ class Walk:
                     continue
                 values = [each for each in call.inputs if is_rounded(each)]
                 if decision(self._runs, maker, made) is not None and self._is_beyond(call, values):
-                    return Finding(self._maker_alone(row) or call, row, Kind.CHOICE, ALTOGETHER, 0.0, distance(made))
+                    by = self._maker_alone(row) or self._changer(maker, made, side, call) or call
+                    return Finding(by, row, Kind.CHOICE, ALTOGETHER, 0.0, distance(made))
+        return None
+
+    def _changer(self, maker: Call, made: Row, side: int, taker: Call) -> Call | None:
+        """The call that one run alone has, and that takes choices as they were made, before others are taken.
+
+        A call that writes in place returns nothing; what it takes is recorded as it was before.
+
+        Args:
+            maker: the call that chose.
+            made: its choices.
+            side: the run in which `taker` takes them as they are.
+            taker: the call that takes others in the other run.
+        """
+        chosen = (made.target, made.golden)[1 - side]
+        for call in reversed(self._runs.calls[maker.index + 1 : taker.index]):
+            if call.is_of_both or not call.is_forward or chosen is None:
+                continue
+            for row in call.inputs:
+                item = (row.target, row.golden)[1 - side]
+                if item is not None and item.is_tensor and item.shape == chosen.shape and is_same(item, chosen):
+                    return call
         return None
 
     def _agrees_behind(self, start: Call) -> bool:
@@ -528,7 +555,7 @@ class Walk:
         has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
         worst: Optional[Finding] = None  # noqa: UP045
         for value in values:
-            if has_whole and value.is_result:
+            if value.is_result and (has_whole or call.index in self._other_elements.calls):
                 continue
             if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
                 # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.

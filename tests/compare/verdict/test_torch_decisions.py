@@ -43,6 +43,23 @@ class Mixture(nn.Module):
         return x + (taken * weights[..., None]).sum(1)
 
 
+class Loop(Mixture):
+    """Experts that take their own tokens, one after the other."""
+
+    sends_some_to_the_first = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, experts = self.router(x)
+        if self.sends_some_to_the_first:
+            experts = experts.clone()
+            experts[:5] = 0
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            tokens, places = (experts == number).nonzero(as_tuple=True)
+            y = y.index_add(0, tokens, expert(x[tokens]) * weights[tokens, places, None])
+        return x + y
+
+
 class OtherExperts(TorchDispatchMode):
     """A kernel of top-k that gives the first tokens of one layer other experts."""
 
@@ -70,10 +87,11 @@ def collect(
     dtype: torch.dtype = torch.float32,
     change: Callable[[nn.Sequential], Any] = lambda model: None,
     kernel: Callable[[], Any] = usual,
+    layer: Callable[[], Mixture] = Mixture,
     **settings: Any,
 ) -> str:
     torch.manual_seed(0)
-    model = nn.Sequential(*[Mixture() for _ in range(4)]).to(dtype)
+    model = nn.Sequential(*[layer() for _ in range(4)]).to(dtype)
     change(model)
     x = torch.randn(TOKENS, 16, generator=torch.Generator().manual_seed(1)).to(dtype)
     config = folder.with_suffix(".json")
@@ -94,8 +112,14 @@ Compare = Callable[..., tuple[dict[str, Any], str]]
 
 @pytest.fixture
 def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
-    def compare(level: str = "mix", golden: dict[str, Any] | None = None, **target: Any) -> tuple[dict[str, Any], str]:
-        paths = [collect(tmp_path / "target", level, **target), collect(tmp_path / "golden", level, **golden or {})]
+    def compare(
+        level: str = "mix",
+        golden: dict[str, Any] | None = None,
+        layer: Callable[[], Mixture] = Mixture,
+        **target: Any,
+    ) -> tuple[dict[str, Any], str]:
+        other = collect(tmp_path / "golden", level, layer=layer, **golden or {})
+        paths = [collect(tmp_path / "target", level, layer=layer, **target), other]
         capsys.readouterr()
         assert main(["compare", *paths, "-o", str(tmp_path / "out"), "--json"]) == 0
         (found,) = json.loads(capsys.readouterr().out)
@@ -177,6 +201,27 @@ def test_choices_that_are_changed_after_they_were_made_are_a_divergence(compared
 
     first = found["divergence"]["first"]
     assert first["record"] == "Tensor.index_fill.0.forward"
+    assert "one run has changed them after they were made" in first["reason"]
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_experts_that_take_more_tokens_because_of_choices_that_rounding_turned_are_not_judged(
+    compared: Compare, level: str
+) -> None:
+    found, _ = compared(level, layer=Loop, dtype=torch.bfloat16)
+
+    assert any(each["differing"] for each in found["decisions"])
+    assert found["divergence"]["answer"] == "none"
+
+
+def test_choices_that_are_changed_in_place_are_named_where_one_run_changes_them(compared: Compare) -> None:
+    def change(model: nn.Sequential) -> None:
+        model[2].sends_some_to_the_first = True
+
+    found, _ = compared("L1", layer=Loop, change=change)
+
+    first = found["divergence"]["first"]
+    assert (first["record"], first["cause"]) == ("Tensor.__setitem__.0.forward", "")
     assert "one run has changed them after they were made" in first["reason"]
 
 
