@@ -265,7 +265,7 @@ def schedule(steps: Sequence[Step], earliest: str | None, same_until: float) -> 
         groups = [group for one, other in pairs for group, _ in zip(one.groups, other.groups)]
         if not groups and step is steps[0]:
             return
-        rates += [rate for group in groups[:1] if _is_number(rate := group.get("lr"))]
+        rates += [float(group["lr"]) for group in groups[:1] if _is_number(group.get("lr"))]
     last = f" to {rates[-1]:.6g}" if rates and rates[-1] != rates[0] else ""
     yield State("schedule", KEPT, f"all settings of the groups agree{f', lr = {rates[0]:.6g}{last}' if rates else ''}")
 
