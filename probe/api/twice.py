@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from probe.api import script
 from probe.api.commands.question import FINE, FOUND, TROUBLE, print_lines
 from probe.api.following.environment import ROOT
 from probe.collect.training_loop import AUTO
@@ -58,6 +59,9 @@ def run_twice(args: argparse.Namespace, program: Sequence[str], given: Mapping[s
         MsprobeException: an option does not fit, or nothing can be compared.
     """
     _check(args, given)
+    # Found here, its absence is said once, before a run begins.
+    if args.module is None:
+        script.load_script(program[0])
     if args.quiet:
         log.quieten()
     output = os.path.abspath(args.output or os.path.join("msprobe_output", clock.stamp("twice_%Y%m%d%H%M%S")))
@@ -94,8 +98,11 @@ def _check(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         raise MsprobeException(
             f'--twice compares what was recorded; the task is "{task}"; allowed: {", ".join(_TASKS)}.'
         )
-    if args.against is not None or args.stop_at is not None:
-        raise MsprobeException("--twice cannot be used with --against: its second run is compared with its first one.")
+    for flag, value in (("--against", args.against), ("--stop-at", args.stop_at)):
+        if value is not None:
+            raise MsprobeException(
+                f"--twice cannot be used with {flag}: its second run is compared with its first one, when both ended."
+            )
     if os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
         raise MsprobeException(
             "--twice stands in front of a launcher, which is run two times: msprobe run --twice --follow-children "

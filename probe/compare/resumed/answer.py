@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Optional
 
 from probe.common.align.calls import ERROR, PASS, WARNING
 from probe.common.dump.reading.runs import find_dumps
-from probe.compare.comparison import compare_pair
-from probe.compare.resumed.state import LOST, UNTOLD, First, State, states
+from probe.compare.comparison import PairTask, compare_pair
+from probe.compare.resumed.state import LOST, UNTOLD, First, State, Step, schedule, states
 from probe.compare.resumed.steps import MatchedSteps, matched_steps
 from probe.compare.runner import pair_tasks
 from probe.compare.summary import in_words
@@ -94,7 +95,22 @@ def compare_resumed(resumed: str, uninterrupted: str, at: int | None = None) -> 
         # What a rank draws otherwise reaches all others, in later calls.
         if found and (answer.found is None or _order(found[0]) < _order(answer.found)):
             answer = replace(answer, found=found[0], at=here, label=task.pair.label)
-    return answer
+    return replace(answer, states=_with_schedule(answer, tasks, uninterrupted))
+
+
+def _with_schedule(answer: ResumedAnswer, tasks: Sequence[PairTask], uninterrupted: str) -> list[State]:
+    """The states with that of the schedule, before those of the generators."""
+    found: list[State] = []
+    same_until = math.inf if answer.found is None else answer.at[0]
+    offset = answer.first[1] - answer.first[0]
+    for label in dict.fromkeys(task.pair.label for task in tasks):
+        pairs = [task.pair for task in tasks if task.pair.label == label]
+        numbers = [int(pair.step[len("step") :]) for pair in pairs]
+        steps = [Step(at, at + offset, pair.target, pair.golden) for at, pair in zip(numbers, pairs)]
+        dumps = _dumps_of(uninterrupted, os.path.basename(os.path.normpath(pairs[0].golden)))
+        found = _merged(found, list(schedule(steps, dumps.get(min(dumps, default=0)), same_until)), label)
+    place = next((at for at, each in enumerate(answer.states) if each.name == "generators"), len(answer.states))
+    return [*answer.states[:place], *found, *answer.states[place:]]
 
 
 def _order(found: OtherBits) -> tuple[bool, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from probe.common.dump.reading.records import INPUT, Item
 from probe.common.dump.sketch_file import DATA, VIEW
 from probe.common.dump.update_file import Update, UpdatedParameter
 from probe.common.environment.environment_file import environment_of_file
+from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.numerics.formats import FORMATS, nearest, plain_name
 from probe.compare.comparison import ComparedDumps
 from probe.compare.twice.first_bits import How, OtherBits, has_other_bits
@@ -30,6 +31,10 @@ _SKETCH = 2.0**-22
 _SAME_UPDATE = 1e-3
 """The relative distance of updates that are the same, of weights that a short dtype has rounded: a guess. Moments that
 begin anew make it some tenths at least."""
+_OF_SCHEDULE = ("lr", "initial_lr")
+"""Settings that a schedule changes and that leave an optimizer's moments as they are."""
+_LINEAR = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop")
+"""The optimizers of torch whose update is the learning rate times what the gradients and the moments make."""
 _FEWEST = 8
 """Numbers that a short dtype has to hold before it is named: one number in 2^13 of float32 is one of float16."""
 
@@ -60,7 +65,7 @@ class First:
 
 
 def states(first: First) -> list[State]:
-    """The parts of the state, each with what is known of it."""
+    """The parts of the state but for the schedule, each with what is known of it."""
     runs = first.compared.seen.runs
     if runs is None:
         return []
@@ -68,9 +73,8 @@ def states(first: First) -> list[State]:
         *_values(runs, Origin.PARAMETER, "weights"),
         *_values(runs, Origin.BUFFER, "buffers"),
         *_optimizer(runs),
-        *_schedule(runs, first),
-        *_generators(first),
-        *_data(first),
+        *(generators := list(_generators(first))),
+        *_data(first, all(each.status == KEPT for each in generators)),
     ]
 
 
@@ -85,8 +89,12 @@ def _values(runs: TwoRuns, origin: Origin, name: str) -> Iterator[State]:
     if not other:
         yield State(name, KEPT, f"{len(rows)} with the same bits")
         return
-    worst = max(other.values(), key=lambda row: row.relative_difference or 0.0)
-    size = f", relative distance up to {worst.relative_difference:.1e}" if worst.relative_difference else ""
+    # Whole numbers, such as a count of batches, are never near each other.
+    worst = max((apart for row in other.values() if (apart := row.relative_difference or 0.0) < ALTOGETHER), default=0)
+    size = f", relative distance up to {worst:.1e}" if worst else ""
+    for side, run in enumerate(("resumed", "other")):
+        zeros = [name for name, row in other.items() if _is_zero(row.golden if side else row.target)]
+        size += f"; {_names(zeros)} of the {run} run {'is' if len(zeros) == 1 else 'are'} 0" if zeros else ""
     short = _short_dtype(list(other.values()))
     why = (
         f": their largest and smallest elements are numbers of {short}, in which the checkpoint has them"
@@ -94,6 +102,10 @@ def _values(runs: TwoRuns, origin: Origin, name: str) -> Iterator[State]:
         else ""
     )
     yield State(name, LOST, f"{_names(list(other))} of {len(rows)} differ{size}{why}")
+
+
+def _is_zero(item: Item | None) -> bool:
+    return item is not None and item.max is not None and item.max == item.min == 0
 
 
 def _first_rows(runs: TwoRuns, origin: Origin) -> dict[str, Row]:
@@ -151,15 +163,38 @@ def _of_optimizer(one: Update, other: Update) -> State:
             name, LOST, f"state step {_number(mine)} and not {_number(theirs)} of {len(counts)} parameters{anew}"
         )
     same = [(mine, theirs) for mine, theirs in pairs if _is_same_gradient(mine, theirs)]
-    if one.groups != other.groups:
-        return State(name, UNTOLD, "its settings differ, so that its updates do")
+    settings = [key for key in _differing(one, other) if key not in _OF_SCHEDULE]
+    if settings or len(one.groups) != len(other.groups):
+        return State(name, UNTOLD, f"its settings differ ({_names(settings) or 'groups'}), so that its updates do")
     if not same:
         return State(name, UNTOLD, _counted(pairs, "no parameter has the same gradient, which would show its moments"))
-    wrong = [mine.name for mine, theirs in same if not _is_same_update(mine, theirs)]
+    scales = [_rate(one, mine) / rate if (rate := _rate(other, theirs)) else math.nan for mine, theirs in same]
+    if not all(0 < scale < math.inf for scale in scales):
+        return State(name, UNTOLD, "its learning rate is 0 in one run, so that its updates do not show its moments")
+    wrong = [mine.name for (mine, theirs), scale in zip(same, scales) if not _is_same_update(mine, theirs, scale)]
+    by_rate = "" if all(scale == 1 for scale in scales) else " relative to the learning rate"
+    if wrong and by_rate and one.optimizer not in _LINEAR:
+        return State(name, UNTOLD, "its learning rate differs, so that its updates do")
     if wrong:
-        text = f"{_names(wrong)}: the same gradient makes another update, as of moments that begin anew"
+        text = f"{_names(wrong)}: the same gradient makes another update{by_rate}, as of moments that begin anew"
         return State(name, LOST, text)
-    return State(name, KEPT, f"{len(same)} updates from the same gradients are the same")
+    return State(name, KEPT, f"{len(same)} updates from the same gradients are the same{by_rate}")
+
+
+def _rate(update: Update, parameter: UpdatedParameter) -> float:
+    """The learning rate of a parameter; 1 where none is recorded."""
+    rate = update.groups[parameter.group].get("lr") if parameter.group < len(update.groups) else None
+    return float(rate) if rate is not None and _is_number(rate) else 1.0
+
+
+def _differing(one: Update, other: Update) -> dict[str, tuple[Any, Any]]:
+    """The settings of groups that differ, with the values of the first such group in both runs."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for mine, theirs in zip(one.groups, other.groups):
+        for key in mine:
+            if mine[key] != theirs.get(key):
+                found.setdefault(key, (mine[key], theirs.get(key)))
+    return found
 
 
 def _counted(pairs: Sequence[tuple[UpdatedParameter, UpdatedParameter]], text: str) -> str:
@@ -177,45 +212,67 @@ def _is_same_gradient(mine: UpdatedParameter, theirs: UpdatedParameter) -> bool:
     return bool((mine.gradient.sums == theirs.gradient.sums).all()) and bool(mine.gradient.sums.any())
 
 
-def _is_same_update(mine: UpdatedParameter, theirs: UpdatedParameter) -> bool:
-    """True if two updates agree but for what their sketches round: they are differences of those of the parameters."""
+def _is_same_update(mine: UpdatedParameter, theirs: UpdatedParameter, scale: float) -> bool:
+    """True if an update is `scale` times the other but for what their sketches, differences of others, round."""
     import numpy as np
 
     if mine.update is None or theirs.update is None:
         return True
-    apart = float(np.linalg.norm(mine.update.sums.astype("f8") - theirs.update.sums))
-    rounding = _SKETCH * max(mine.parameter_norm, theirs.parameter_norm)
-    largest = max(float(np.linalg.norm(each.sums.astype("f8"))) for each in (mine.update, theirs.update))
+    sums = mine.update.sums.astype("f8"), scale * theirs.update.sums.astype("f8")
+    apart = float(np.linalg.norm(sums[0] - sums[1]))
+    rounding = _SKETCH * max(mine.parameter_norm, theirs.parameter_norm) * max(1.0, scale)
+    largest = max(float(np.linalg.norm(each)) for each in sums)
     return apart <= rounding + _SAME_UPDATE * largest
 
 
-def _schedule(runs: TwoRuns, first: First) -> Iterator[State]:
-    mine, theirs = runs.updates
-    pairs = [pair for one, other in zip(mine, theirs) for pair in zip(one.groups, other.groups)]
-    if not pairs:
-        return
-    differing = dict.fromkeys(
-        (key, str(one.get(key)), str(other.get(key)))
-        for one, other in pairs
-        for key in one
-        if one.get(key) != other.get(key)
-    )
-    if not differing:
-        rate = pairs[0][0].get("lr")
-        yield State(
-            "schedule", KEPT, f"all settings of the groups agree{f', lr = {rate:.6g}' if _is_number(rate) else ''}"
-        )
-        return
-    start = read(first.dumps[first.earliest]).updates if first.earliest in first.dumps else []
-    starts = {str(group.get("lr")) for update in start for group in update.groups}
-    shown = ", ".join(f"{key} = {_short(one)} and not {_short(other)}" for key, one, other in list(differing)[:_SHOWN])
-    rates = {one for key, one, _ in differing if key == "lr"}
-    anew = (
-        ": that of the first recorded step of the other run, the schedule begins anew"
-        if rates and rates <= starts
-        else ""
-    )
-    yield State("schedule", LOST, f"{shown}{anew}")
+class Step(NamedTuple):
+    """A common step."""
+
+    number: int
+    """Its number in the resumed run."""
+    other: int
+    """Its number in the uninterrupted run."""
+    mine: str
+    """The path of the resumed run's dump."""
+    theirs: str
+
+
+def schedule(steps: Sequence[Step], earliest: str | None, same_until: float) -> Iterator[State]:
+    """The settings of all common steps, as the optimizer's state brings back those of the first one.
+
+    Args:
+        steps: the common steps of one rank, in order.
+        earliest: the path of the first dump of the uninterrupted run, with whose rate a schedule begins anew.
+        same_until: the step of the resumed run up to whose beginning all values are the same.
+    """
+    rates: list[float] = []
+    for step in steps:
+        pairs = list(zip(read(step.mine).updates, read(step.theirs).updates))
+        differing = {key: values for one, other in pairs for key, values in _differing(one, other).items()}
+        if differing:
+            is_first = step is steps[0]
+            shown = _settings(differing) + ("" if is_first else f" from step {step.number} (step {step.other}) on")
+            if step.number > same_until:
+                yield State("schedule", UNTOLD, f"{shown}; values differ before that, which a schedule may follow")
+                return
+            starts = read(earliest).updates if earliest is not None and is_first else []
+            is_anew = "lr" in differing and differing["lr"][0] in [
+                group.get("lr") for update in starts for group in update.groups
+            ]
+            anew = ": that of the first recorded step of the other run, the schedule begins anew" if is_anew else ""
+            yield State("schedule", LOST, f"{shown}{anew}")
+            return
+        groups = [group for one, other in pairs for group, _ in zip(one.groups, other.groups)]
+        if not groups and step is steps[0]:
+            return
+        rates += [float(group["lr"]) for group in groups[:1] if _is_number(group.get("lr"))]
+    last = f" to {rates[-1]:.6g}" if rates and rates[-1] != rates[0] else ""
+    yield State("schedule", KEPT, f"all settings of the groups agree{f', lr = {rates[0]:.6g}{last}' if rates else ''}")
+
+
+def _settings(differing: Mapping[str, tuple[Any, Any]]) -> str:
+    pairs = list(differing.items())[:_SHOWN]
+    return ", ".join(f"{key} = {_short(str(mine))} and not {_short(str(theirs))}" for key, (mine, theirs) in pairs)
 
 
 def _short(text: str) -> str:
@@ -268,7 +325,7 @@ def _generators(first: First) -> Iterator[State]:
         yield State(name, UNTOLD, f"{text} {first.step} on: --step {first.step}-{first.step + 1}")
 
 
-def _data(first: First) -> Iterator[State]:
+def _data(first: First, has_generators: bool) -> Iterator[State]:
     result = first.compared.result
     mine, theirs = (_first_batch(read(path)) for path in (result.target, result.golden))
     if not mine or not theirs:
@@ -290,9 +347,17 @@ def _data(first: First) -> Iterator[State]:
             "data", LOST, f"the first batch is that of step {step} of the other run, and not of step {first.step}{anew}"
         )
         return
-    yield State(
-        "data", LOST, "the first batch is none of the recorded ones of the other run: another order, or other data"
-    )
+    none = f"the first batch is none of the recorded ones of the other run ({_steps_in_words(first.dumps)})"
+    anew = "" if 0 in first.dumps else "; an order that begins anew is found if that run is recorded from step 0 on"
+    if has_generators:
+        yield State("data", LOST, f"{none}: another order, or other data{anew}")
+    else:
+        why = "other random numbers in it, as the generators are not known to be restored"
+        yield State("data", UNTOLD, f"{none}: another order, other data, or {why}{anew}")
+
+
+def _steps_in_words(steps: Collection[int]) -> str:
+    return f"steps {min(steps)} to {max(steps)}" if len(steps) > 1 else f"step {min(steps, default=0)}"
 
 
 def _first_batch(dump: Dump) -> list[tuple[Any, ...]]:

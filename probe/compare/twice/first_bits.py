@@ -309,4 +309,7 @@ def _have_same_statistics(target: Item | None, golden: Item | None) -> bool:
     """True if the statistics of two tensors agree, which sums in another order round otherwise."""
     if target is None or golden is None or target.max is None or target.shape != golden.shape:
         return False
-    return relative_difference(target, golden) <= ROUNDED
+    pairs = ((target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean), (target.norm, golden.norm))
+    # Of whole numbers another checksum alone makes the relative difference that of other values.
+    are_equal = all(mine is not None and mine == theirs for mine, theirs in pairs)
+    return are_equal or relative_difference(target, golden) <= ROUNDED

@@ -125,9 +125,11 @@ def reason(
         return Reason(f"{makers}: a branch or a length of the program differs", _seed_others(environments))
     if found.source:
         return Reason(f"something that is not recorded changed {found.item} after {found.source} returned it")
+    others = _unseeded(environments)
+    drawn = f", such as a number of the generators of {others}, which begin in another state" if others else ""
     return Reason(
         f"no recorded call made {found.item}: it is memory to which nothing was written (torch.empty), or what is not "
-        "recorded made it",
+        f"recorded made it{drawn}",
         "look at the line: which tensor goes in there, and who wrote to it",
     )
 
@@ -246,15 +248,19 @@ def _of_data(found: OtherBits, environments: Environments, elsewhere: Sequence[s
     hints = []
     if environments.seeds()[0] == NOT_SET:
         hints.append("the program sets no seed of the framework, which a shuffling loader draws from")
-    unseeded = [name for name in environments.states()[1] if name in ("numpy", "python")]
+    unseeded = _unseeded(environments)
     if unseeded:
-        hints.append(f"the generators of {' and '.join(unseeded)} begin in another state")
+        hints.append(f"the generators of {unseeded} begin in another state")
     if environments.variable(_HASHES) in (None, "random"):
         hints.append(f"{_HASHES} is not set, so that sets of texts have another order in each process")
     return Reason(f"{text}{''.join(f'; {hint}' for hint in hints)}", "seed all generators, sort what is listed")
 
 
 def _seed_others(environments: Environments) -> str:
-    unseeded = [name for name in environments.states()[1] if name in ("numpy", "python")]
-    names = " and ".join(unseeded)
-    return f"seed all generators: those of {names} begin in another state" if unseeded else ""
+    unseeded = _unseeded(environments)
+    return f"seed all generators: those of {unseeded} begin in another state" if unseeded else ""
+
+
+def _unseeded(environments: Environments) -> str:
+    """The generators of every process that begin in another state, in words; empty if there are none."""
+    return " and ".join(name for name in environments.states()[1] if name in ("numpy", "python"))

@@ -23,8 +23,9 @@ AT = 4
 class Training:
     """A classifier with dropout, AdamW, a schedule and a shuffled loader, whose checkpoint has all of its state."""
 
-    def __init__(self, optimizer: str = "AdamW", dropout: float = 0.2) -> None:
+    def __init__(self, optimizer: str = "AdamW", dropout: float = 0.2, noise: float = 0.0) -> None:
         torch.manual_seed(0)
+        self.noise = noise
         generator = torch.Generator().manual_seed(1)
         data = torch.utils.data.TensorDataset(
             torch.randn(64, 12, generator=generator), torch.randint(4, (64,), generator=generator)
@@ -54,14 +55,16 @@ class Training:
         if lost == "weights in float16":
             stored = {key: value.half() for key, value in weights.items() if key.endswith(("weight", "bias"))}
             weights = {**weights, **{key: value.float() for key, value in stored.items()}}
+        if lost == "all buffers":
+            weights = {key: value for key, value in weights.items() if key.endswith(("weight", "bias"))}
         if lost == "buffers":
             weights = {key: value for key, value in weights.items() if "running" not in key}
         self.model.load_state_dict(weights, strict=False)
-        if lost != "optimizer":
+        if lost not in ("optimizer", "optimizer and its rate"):
             self.optimizer.load_state_dict(state["optimizer"])
         if lost == "optimizer":
             self.optimizer.param_groups[0]["lr"] = state["optimizer"]["param_groups"][0]["lr"]
-        if lost != "schedule":
+        if lost not in ("schedule", "schedule alone"):
             self.schedule.load_state_dict(state["schedule"])
         if lost == "schedule":
             self.optimizer.param_groups[0]["lr"] = self.optimizer.param_groups[0]["initial_lr"] * 0.1
@@ -74,6 +77,7 @@ class Training:
         self.order.set_state(self.begun)
         batches = list(self.loader)[self.taken :]
         for batch, labels in batches[:steps]:
+            batch = batch + self.noise * torch.randn_like(batch) if self.noise else batch
             debugger.start(self.model)
             nn.functional.cross_entropy(self.model(batch), labels).backward()
             self.optimizer.step()
@@ -97,14 +101,15 @@ def resumed(
     optimizer: str = "AdamW",
     steps: tuple[str, ...] = (f"{AT}-6",),
     dropout: float = 0.2,
+    noise: float = 0.0,
 ) -> ResumedAnswer:
     """Both runs, dumped and compared; of the uninterrupted one `steps` are recorded."""
-    whole = Training(optimizer, dropout)
+    whole = Training(optimizer, dropout, noise)
     whole.run(_Nothing(), AT)
     state = whole.state()
-    whole = Training(optimizer, dropout)
+    whole = Training(optimizer, dropout, noise)
     whole.run(new_debugger(level="mix", dump_path=str(folder / "whole"), step=list(steps)), 7)
-    again = Training(optimizer, dropout)
+    again = Training(optimizer, dropout, noise)
     again.restore(state, lost)
     again.run(new_debugger(level="mix", dump_path=str(folder / "again")), 2)
     return compare_resumed(str(folder / "again"), str(folder / "whole"))
@@ -138,8 +143,10 @@ def test_a_run_that_brings_everything_back_is_the_same(new_debugger: Any, tmp_pa
     [
         ("weights in float16", "weights", "numbers of float16, in which the checkpoint has them"),
         ("buffers", "buffers", "1.running_mean, 1.running_var of 3 differ"),
+        ("all buffers", "buffers", "1.num_batches_tracked, 1.running_mean of the resumed run are 0"),
         ("optimizer", "optimizer (AdamW)", "state step 1 and not 5 of 8 parameters: its state begins anew"),
         ("schedule", "schedule", "and not "),
+        ("schedule alone", "schedule", "lr = 0.00874 and not 0.0055 from step 1 (step 5) on"),
         ("generator", "generators", "torch is in another state; Functional.dropout.0.forward draws other numbers"),
         (
             "data",
@@ -155,6 +162,7 @@ def test_the_part_that_was_not_brought_back_is_named_alone(
     answer = resumed(new_debugger, tmp_path, lost, steps=steps)
     assert [each.name for each in answer.lost] == [name], text_of(answer)
     assert words in answer.lost[0].text, text_of(answer)
+    assert "e+30" not in text_of(answer)
     assert answer.first == (0, AT) and answer.differs
 
 
@@ -162,6 +170,29 @@ def test_moments_without_a_count_of_steps_are_told_by_their_updates(new_debugger
     answer = resumed(new_debugger, tmp_path, "optimizer", optimizer="SGD")
     assert [each.name for each in answer.lost] == ["optimizer (SGD)"], text_of(answer)
     assert "the same gradient makes another update" in answer.lost[0].text
+
+
+def test_a_momentum_that_begins_anew_with_another_rate_is_told_relative_to_it(
+    new_debugger: Any, tmp_path: Path
+) -> None:
+    answer = resumed(new_debugger, tmp_path, "optimizer and its rate", optimizer="SGD")
+    assert [each.name for each in answer.lost] == ["optimizer (SGD)", "schedule"], text_of(answer)
+    assert "another update relative to the learning rate" in answer.lost[0].text
+
+
+@pytest.mark.parametrize(
+    ("lost", "parts", "words"),
+    [
+        ("generator", ["generators"], "other random numbers in it"),
+        ("data", ["data"], "an order that begins anew is found if that run is recorded from step 0 on"),
+    ],
+)
+def test_a_batch_that_is_not_recorded_may_have_other_random_numbers_in_it(
+    new_debugger: Any, tmp_path: Path, lost: str, parts: list[str], words: str
+) -> None:
+    answer = resumed(new_debugger, tmp_path, lost, noise=0.1)
+    assert [each.name for each in answer.lost] == parts, text_of(answer)
+    assert words in next(each.text for each in answer.states if each.name == "data")
 
 
 def test_a_generator_that_begins_anew_draws_the_numbers_of_another_step(new_debugger: Any, tmp_path: Path) -> None:

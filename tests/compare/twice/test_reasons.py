@@ -62,3 +62,10 @@ def test_a_sum_over_ranks_is_one_in_another_order() -> None:
         How.RESULT, "Distributed.all_reduce.0.forward", "", "all_reduce", False, True, "output 0", communicates=True
     )
     assert "the ranks' values are added in another order" in reason(found, Environments({}, {})).cause
+
+
+def test_what_no_call_made_may_be_drawn_from_a_generator_beside_the_framework() -> None:
+    found = OtherBits(How.UNRECORDED, "Tensor.add.0.forward", "", "add", False, True, "input 1")
+    runs = Environments(*({"random_states": {"torch": "a", "numpy": each, "python": "b"}} for each in "cd"))
+    assert "such as a number of the generators of numpy, which begin" in reason(found, runs).cause
+    assert "generators" not in reason(found, Environments({}, {})).cause

@@ -82,9 +82,12 @@ def trained(new_debugger: Any, folder: Path, name: str, number: int, level: str 
         data = data.flip(0)
     if name == "order in the batch" and number:
         data = data.flip(1)
+    tokens = torch.arange(8).flip(0) if number else torch.arange(8)
     debugger = new_debugger(level=level, dump_path=str(folder), task="statistics", summary_mode="md5")
     for batch in data:
         debugger.start(model)
+        if name == "order of tokens":
+            batch = batch + F.embedding(tokens, torch.eye(8, 16))
         model(batch).pow(2).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -168,6 +171,7 @@ def drop_records(run: Path, step: int, keep: int) -> None:
         ("backward of a kernel", How.RESULT, "Module.1.kernel.Kernel.backward.0", "something inside of the module"),
         ("order", How.DATA, "Functional.linear.0.forward", "the second run has this tensor in step 2"),
         ("order in the batch", How.DATA, "Functional.linear.0.forward", "the same elements"),
+        ("order of tokens", How.DATA, "Functional.embedding.0.forward", "the same elements"),
         ("between steps", How.PARAMETER, "Functional.linear.2.forward", "updated otherwise after the step before"),
     ],
 )
