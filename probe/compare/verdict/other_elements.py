@@ -1,4 +1,4 @@
-"""What follows from choices that differ: the calls that take other elements, or other numbers of them.
+"""Calls that take other elements, or other numbers of them, because a choice before differs.
 
 An index or a mask is followed from the call that chose to those that take it. Where it takes elements of a tensor in
 code that is not recorded, as ``h[t]``, the result has the length of the index.
