@@ -183,7 +183,8 @@ def test_a_file_of_records_is_one_dump_whatever_it_is_called(tmp_path: Path, fou
     assert seen.folders == [str(tmp_path / "run" / "step0" / "rank0")]
 
 
-@pytest.mark.parametrize("name", ALL)
+# acc_check needs the values of tensors, which a pack does not have.
+@pytest.mark.parametrize("name", [name for name in ALL if "acc_check" not in name])
 def test_a_pack_is_read_like_its_folder(tmp_path: Path, found: Any, name: str) -> None:
     folder(tmp_path / "run" / "step0" / "rank0")
     pack(str(tmp_path / "run"))

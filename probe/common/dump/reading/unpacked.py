@@ -50,10 +50,11 @@ def refuse_pack(path: str, command: str) -> None:
     """Check that the content of `path` is not in a pack, for a command that needs what a pack does not have.
 
     Raises:
-        FileCheckException: it is.
+        FileCheckException: it is, or it is in a file that is no pack or is damaged.
     """
     pack, _ = _pack_and_inside(path)
-    if pack:
+    # What is wrong with the pack itself is said first, as every command says it.
+    if pack and unpacked(pack):
         raise FileCheckException(
             f"{path} is in a pack, which has no values of tensors, and {command} needs them; give the folder instead."
         )
