@@ -106,7 +106,7 @@ def _named_kinds(weights: Any) -> str:
 
 
 def _adapters() -> Iterator[FrameworkAdapter]:
-    """Those of the frameworks that the program has imported."""
+    """The adapters of the frameworks that the program has imported."""
     seen = set()
     for name, framework in FRAMEWORKS.items():
         if framework.module in sys.modules and (served := loader.detect(name)) not in seen:

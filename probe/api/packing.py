@@ -21,6 +21,7 @@ from probe.common.dump.reading.runs import DumpLocation, find_dumps, warn_of_lef
 from probe.common.dump.reading.unpacked import MANIFEST, PACKED_FILES
 from probe.common.dump.stack_text import parse_frame
 from probe.common.environment.gathered import without_secrets
+from probe.common.errors import MsprobeException
 
 FORMAT = 1
 """The version of the manifest. 1: the first one (2026-11)."""
@@ -76,10 +77,13 @@ def pack(run: str, output: str | None = None) -> Packed:
     Raises:
         FileCheckException: there is no dump, or a file cannot be read or written.
         DumpFormatError: a dump is damaged; the message names it.
+        MsprobeException: the output is the run itself.
     """
     found = find_dumps(run)
     warn_of_left_out(found)
     output = output or _default_output(run)
+    if os.path.abspath(output) == os.path.abspath(run):
+        raise MsprobeException(f"{run} would be replaced by its own pack; give another file with -o.")
     archives.check_name(output)
     with contextlib.ExitStack() as stack:
         packing = _Packing(stack)

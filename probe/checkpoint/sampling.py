@@ -15,7 +15,7 @@ SMALL = (10, 10)
 """Rows and columns of a sample that a fingerprint holds. As many of both, so that the sample of a transposed matrix is
 the transposed one. 100 numbers give the answers of 1536 to all of `benchmarks/checkpoint_answers.py`."""
 LARGE = (24, 64)
-"""Those of a sample that tells orders of rows apart: with ten rows, heads of 8 may look like heads of 16."""
+"""Rows and columns of a sample that tells orders of rows apart. With ten rows, heads of 8 may look like heads of 16."""
 SLACK = 2e-6
 """Error of a distance that is the root of a difference of squares: that of 1536 roundings to float64 is 4e-13."""
 

@@ -120,7 +120,7 @@ class Tensor(ABC):
         self.origin = ""
         """Origin of the tensor, in words that follow "how"; empty if it lies in a file as it is."""
         self.entry: Any = None
-        """Its fingerprint, once it was made; see `probe.checkpoint.fingerprints`."""
+        """The fingerprint of the tensor, once it was made; see `probe.checkpoint.fingerprints`."""
 
     @cached_property
     def words(self) -> np.dtype[Any]:

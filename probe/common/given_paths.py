@@ -36,7 +36,7 @@ def as_given(text: str) -> str:
 
 
 def values_as_given(value: Any) -> Any:
-    """The same of all texts in lists and dictionaries, such as those of JSON."""
+    """Content of JSON, in whose texts no path is below a temporary folder; see `as_given`."""
     if isinstance(value, str):
         return as_given(value)
     if isinstance(value, dict):

@@ -87,7 +87,7 @@ class Trait(Enum):
     """On a GPU or an NPU, the result may have other bits in each run, because threads add or write its elements in any
     order; ``torch.use_deterministic_algorithms`` forbids it, and its documentation has the list."""
     UNORDERED_GRADIENT = auto()
-    """The same of one of its gradients."""
+    """On a GPU or an NPU, one of the gradients of the function may have other bits in each run, as in `UNORDERED`."""
     UNORDERED_ON_CPU = auto()
     """The threads of a CPU add or write results (`UNORDERED`) or gradients (`UNORDERED_GRADIENT`) in any order, too."""
     FREE_ORDER = auto()

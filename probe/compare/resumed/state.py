@@ -229,7 +229,7 @@ class Step(NamedTuple):
     """A common step."""
 
     number: int
-    """Its number in the resumed run."""
+    """The number of the step in the resumed run."""
     other: int
     """Its number in the uninterrupted run."""
     mine: str

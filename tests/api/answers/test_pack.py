@@ -20,7 +20,7 @@ from probe.api import cli
 from probe.api.packing import pack
 from probe.common import given_paths
 from probe.common.dump.reading import unpacked
-from probe.common.errors import FileCheckException
+from probe.common.errors import FileCheckException, MsprobeException
 
 CALL = "Torch.sin.0.forward"
 RECORDS = {CALL: call([tensor()], [tensor(2.0)])}
@@ -246,3 +246,11 @@ def test_config_check_compares_the_environments_in_packs(tmp_path: Path, capsys:
     packs = [str(tmp_path / f"{name}.zip") for name in "ab"]
     assert cli.main(["config_check", "-c", *packs, "-o", str(tmp_path / "out")]) == 1
     assert "NCCL_ALGO" in capsys.readouterr().out
+
+
+def test_a_pack_is_not_replaced_by_its_own(tmp_path: Path) -> None:
+    written = Path(pack(str(made_run(tmp_path / "run"))).path)
+    before = written.read_bytes()
+    with pytest.raises(MsprobeException, match=r"would be replaced by its own pack; give another file with -o"):
+        pack(str(written))
+    assert written.read_bytes() == before

@@ -192,7 +192,7 @@ class GoldenRun:
         return found if found.mine else None
 
     def _differing_items(self, name: str, fields: Any) -> Differing | None:
-        """The same by checksums, or where there are no sketches by statistics."""
+        """The tensors that are not the same by checksums, or without sketches by statistics, each with its distance."""
         assert self._dump is not None
         golden = {item.name: item for item in self._dump.items(self._dump[name]) if item.is_tensor}
         states, sizes = [], []

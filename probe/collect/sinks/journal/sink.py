@@ -27,7 +27,7 @@ _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""
 
 _DELAYED_LIVE = 32
-"""The same where each record is compared while the program runs: its tensors are referred to until then."""
+"""Records that may wait for statistics in a live comparison, which keeps their tensors until then."""
 
 
 class JournalSink(Sink):
