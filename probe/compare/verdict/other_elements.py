@@ -33,8 +33,10 @@ class OtherElements:
         self._choosing = {runs.by_record[each.record].index for each in chosen}
         turned = (each for each in chosen if each.differing and each.is_explained is not False)
         self._turned = {runs.by_record[each.record].index for each in turned}
-        self.modules = frozenset(base_of(runs.parent(runs.calls[index]) or "") for index in self._turned) - {""}
-        """The modules, by their names without a number, in which a call has chosen otherwise."""
+        self._modules: dict[str, int] = {}
+        """By module, by its name without a number: the index of the first call in it that has chosen otherwise."""
+        for index in sorted(self._turned):
+            self._modules.setdefault(base_of(runs.parent(runs.calls[index]) or ""), index)
         self.calls: set[int] = set()
         """The calls, by their indexes, that take other elements or the index of them, and their backwards."""
         self.inputs: set[str] = set()
@@ -45,6 +47,10 @@ class OtherElements:
         """The lengths of the indices that follow from the last choices."""
         for call in runs.calls if self._turned and runs.same_names else ():
             self._follow(call)
+
+    def is_behind_a_choice(self, call: Call, parent: str) -> bool:
+        """True if a call in the module `parent` has chosen otherwise before this one."""
+        return bool(parent) and self._modules.get(base_of(parent), call.index) < call.index
 
     def _follow(self, call: Call) -> None:
         if not call.is_forward:
@@ -82,7 +88,7 @@ class OtherElements:
         sizes = _sizes(row)
         others = {each for each in sizes if each[0] != each[1]}
         if others:
-            around = (base_of(each.record) in self.modules for each in self._runs.around(call))
+            around = (self.is_behind_a_choice(call, each.record) for each in self._runs.around(call))
             return others <= self._lengths or any(around)
         if row.target is not None and distance(row) and sizes and sizes[0] in self._lengths:
             self.inputs.add(row.target.name)

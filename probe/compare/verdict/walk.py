@@ -244,13 +244,13 @@ class Walk:
     def _takes_other_elements(self, call: Call, row: Row) -> bool:
         """True if code without a record makes an input of a call from choices that differ.
 
-        The module around the call takes an index or a mask that recorded calls made, or a call in it, such as a router,
-        has chosen otherwise; or an index that follows from choices has taken as many elements.
+        The module around the call takes an index or a mask that recorded calls made, or a call in it before this one,
+        such as a router, has chosen otherwise; or an index that follows from choices has taken as many elements.
         """
         if row.target is not None and row.target.name in self._other_elements.inputs:
             return True
         parent = self._runs.parent(call) or ""
-        if base_of(parent) in self._other_elements.modules:
+        if self._other_elements.is_behind_a_choice(call, parent):
             return True
         module = self._runs.by_record.get(parent)
         return module is not None and any(

@@ -21,12 +21,17 @@ EXPERTS, TOKENS = 8, 64
 
 
 class Router(nn.Module):
+    noise: torch.Tensor | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.gate = nn.Linear(16, EXPERTS, bias=False)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        weights, experts = torch.topk(self.gate(x).float().softmax(-1), 2)
+        logits = self.gate(x).float()
+        if self.noise is not None:
+            logits = logits + self.noise
+        weights, experts = torch.topk(logits.softmax(-1), 2)
         return weights.to(x.dtype), experts
 
 
@@ -188,6 +193,19 @@ def test_another_router_is_named_by_its_weight_and_its_choices_follow(compared: 
     assert found["divergence"]["first"]["cause"].startswith("parameter 2.router.gate.weight")
     assert [each["differing"] > 0 for each in found["decisions"]][:3] == [False, False, True]
     assert all(each["is_explained"] for each in found["decisions"] if each["differing"])
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_logits_that_one_run_alone_changes_are_named_and_not_excused_by_the_choices_behind_them(
+    compared: Compare, level: str
+) -> None:
+    def change(model: nn.Sequential) -> None:
+        model[1].router.noise = 0.03 * torch.randn(TOKENS, EXPERTS, generator=torch.Generator().manual_seed(2))
+
+    found, _ = compared(level, change=change)
+
+    assert any(each["differing"] for each in found["decisions"])
+    assert found["divergence"]["first"]["record"] == "Tensor.__add__.1.forward"
 
 
 def full(model: nn.Sequential) -> None:
