@@ -13,6 +13,8 @@ READS: list[tuple[int, dict[str, Any]]] = [
     (2, {"level": "mix"}),
     (3, {"level": "L1", "summary_mode": "md5"}),
     (3, {"level": "L1", "summary_mode": "xor"}),
+    (3, {"level": "mix", "task": "tensor"}),
+    (4, {"level": "mix", "task": "tensor", "summary_mode": "md5"}),
     (1, {"level": "L1", "task": "overflow_check"}),
     (0, {"level": "mix", "task": "structure"}),
 ]

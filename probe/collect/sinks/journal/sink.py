@@ -301,6 +301,9 @@ class JournalSink(Sink):
     def _resolve(self) -> None:
         """Fetch the statistics that are still on a device, and write the records that needed them."""
         delayed, self._delayed = self._delayed, []
+        if self._has_writer:
+            # Before the records that name their files.
+            self._tensor_writer.fetch()
         try:
             if self._tensors.pending():
                 self._tensors.resolve()
