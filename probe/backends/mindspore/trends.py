@@ -57,8 +57,10 @@ class ArrayMeasurer:
         array = _wide(gradient)
         return Measured([float(np.mean(array > 0))], self._shape(gradient), str(gradient.dtype), array.size)
 
-    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-        return trends.signature(unobserved(to_array, gradient), bounds, checksum, bits)
+    def signatures(
+        self, gradients: Sequence[Any], bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> list[Signature | None]:
+        return [trends.signature(unobserved(to_array, each), bounds, checksum, bits) for each in gradients]
 
     def sketch(self, tensor: Any) -> Sketched | None:
         array = unobserved(to_array, tensor)

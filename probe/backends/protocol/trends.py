@@ -73,8 +73,12 @@ class Measurer(Protocol):
     def signs(self, gradient: Any) -> Measured | None:
         """The share of elements above zero."""
 
-    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-        """The signs and the distribution of a gradient, at once; ``None`` if it has no values of its own.
+    def signatures(
+        self, gradients: Sequence[Any], bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> list[Signature | None]:
+        """The signs and the distributions of gradients, at once; ``None`` of one that has no values of its own.
+
+        Those on a device are read together.
 
         Args:
             bounds: The ends of intervals, ascending; (-inf, first], ..., (last, inf). Without them there are no shares.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,53 +17,97 @@ from probe.backends.torch.guards import beneath_transforms, with_autograd_kernel
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.describe import is_wrapped
-from probe.common.interfaces import StatisticsMode
+from probe.common.interfaces import MOST_ON_DEVICE, StatisticsMode
 
 _BY_NUMPY = frozenset((torch.float16, torch.float32, torch.float64))
 _WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1)
 """Values of the bits of a byte, the highest first, as numpy packs them."""
 
 
-def signature(gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-    """See `probe.backends.protocol.Measurer.signature`."""
-    if gradient.is_meta or gradient.is_quantized or gradient.is_nested or gradient.layout is not torch.strided:
-        return None
+def signatures(
+    gradients: Sequence[torch.Tensor], bounds: Sequence[float], checksum: bool, bits: bool
+) -> list[Signature | None]:
+    """See `probe.backends.protocol.Measurer.signatures`."""
+    found: list[Signature | None] = [None] * len(gradients)
+    waiting: list[_OnDevice] = []
+    held = 0
+    for place, gradient in enumerate(gradients):
+        if gradient.is_meta or gradient.is_quantized or gradient.is_nested or gradient.layout is not torch.strided:
+            continue
+        with with_autograd_kernels():
+            tensor = own.detach(gradient)
+            if tensor.dtype not in _BY_NUMPY:
+                # numpy has no bfloat16; every value of it is one of float32.
+                tensor = own.to(tensor, torch.float32)
+            if tensor.is_cpu or not own.numel(tensor):
+                found[place] = trends.signature(own.numpy(own.cpu(tensor)), bounds, checksum, bits)
+                continue
+            waiting.append(_on_a_device(place, tensor, bounds, checksum, bits))
+            held += sum(own.numel(part) for part in waiting[-1].parts)
+            if held > MOST_ON_DEVICE:
+                _fill(found, waiting, bounds)
+                waiting, held = [], 0
     with with_autograd_kernels():
-        tensor = own.detach(gradient)
-        if tensor.dtype not in _BY_NUMPY:
-            # numpy has no bfloat16; every value of it is one of float32.
-            tensor = own.to(tensor, torch.float32)
-        if tensor.is_cpu or not own.numel(tensor):
-            return trends.signature(own.numpy(own.cpu(tensor)), bounds, checksum, bits)
-        return _on_a_device(tensor, bounds, checksum, bits)
+        _fill(found, waiting, bounds)
+    return found
 
 
-def _on_a_device(tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature:
+class _OnDevice(NamedTuple):
+    """The signature of a gradient, still being computed."""
+
+    place: int
+    elements: int
+    parts: list[torch.Tensor]
+    """Bytes: of the numbers in float64, of the signs if they are wanted, of the elements unless `checksum` is known."""
+    checksum: str | None
+    bits: bool
+
+
+def _on_a_device(
+    place: int, tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
+) -> _OnDevice:
     smallest, largest = functions.aminmax(tensor)
     numbers = [largest, smallest, internals.vector_norm(tensor, dtype=torch.float64)]
     if bounds:
         numbers += [own.sum(functions.le(tensor, bound)) for bound in bounds]
         numbers += [own.sum(functions.isnan(tensor)), own.sum(functions.eq(tensor, 0))]
-    # One transfer for all.
-    found = own.tolist(functions.stack([own.to(each, torch.float64) for each in numbers]))
-    shares: list[float] = []
-    if bounds:
-        *below, nans, zeros = map(int, found[3:])
-        shares = trends.interval_shares(below, own.numel(tensor), nans, zeros)
-    # The bytes of all elements are needed for a checksum, an eighth of a byte for each for the signs.
-    whole = trends.signature(own.numpy(own.cpu(tensor)), (), True, False).checksum if checksum else ""
-    return Signature([*shares, *found[:3]], whole, _packed(tensor) if bits else b"")
+    parts = [own.view(functions.stack([own.to(each, torch.float64) for each in numbers]), torch.uint8)]
+    if bits:
+        # An eighth of a byte for each element.
+        parts.append(_packed(tensor))
+    digest: str | None = None
+    if not checksum:
+        digest = ""
+    elif statistics.waits(tensor):
+        parts.append(own.view(own.reshape(tensor, -1), torch.uint8))
+    else:
+        digest = trends.md5(statistics.bytes_of(tensor))
+    return _OnDevice(place, own.numel(tensor), parts, digest, bits)
 
 
-def _packed(tensor: torch.Tensor) -> bytes:
+def _fill(found: list[Signature | None], waiting: Sequence[_OnDevice], bounds: Sequence[float]) -> None:
+    """Read signatures, with one transfer from each device."""
+    read = iter(statistics.fetched_bytes([part for each in waiting for part in each.parts]))
+    for each in waiting:
+        numbers = np.frombuffer(next(read).tobytes(), np.float64).tolist()
+        shares: list[float] = []
+        if bounds:
+            *below, nans, zeros = map(int, numbers[3:])
+            shares = trends.interval_shares(below, each.elements, nans, zeros)
+        packed = next(read).tobytes() if each.bits else b""
+        digest = trends.md5(next(read)) if each.checksum is None else each.checksum
+        found[each.place] = Signature([*shares, *numbers[:3]], digest, packed)
+
+
+def _packed(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of `Signature.bits`, still on the device."""
     flags = own.to(own.reshape(functions.gt(tensor, 0), (-1,)), torch.uint8)
     missing = -own.numel(flags) % len(_WEIGHTS)
     if missing:
         flags = functions.cat((flags, functions.zeros(missing, dtype=torch.uint8, device=flags.device)))
     weights = functions.tensor(_WEIGHTS, dtype=torch.uint8, device=flags.device)
     octets = own.sum(functions.mul(own.reshape(flags, (-1, len(_WEIGHTS))), weights), 1, dtype=torch.uint8)
-    packed: bytes = own.numpy(own.cpu(octets)).tobytes()
-    return packed
+    return cast(torch.Tensor, octets)
 
 
 # --- measuring
@@ -194,10 +238,10 @@ class TorchMeasurer:
 
     # --- several, and numbers
 
-    def signature(
-        self, gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
-    ) -> Signature | None:
-        return signature(local(gradient), bounds, checksum, bits)
+    def signatures(
+        self, gradients: Sequence[torch.Tensor], bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> list[Signature | None]:
+        return signatures([local(each) for each in gradients], bounds, checksum, bits)
 
     def sketch(self, tensor: torch.Tensor) -> Sketched | None:
         tensor = local(tensor)

@@ -369,7 +369,8 @@ def fetched_bytes(copies: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
     """What `copied_bytes` made, on the host, with one transfer from each device."""
     found = [np.zeros(0, np.uint8)] * len(copies)
     for members in _by_device(copies):
-        read, start = own.numpy(own.cpu(functions.cat([copies[i] for i in members]))), 0
+        together = functions.cat([copies[i] for i in members]) if len(members) > 1 else copies[members[0]]
+        read, start = own.numpy(own.cpu(together)), 0
         for i in members:
             end = start + own.numel(copies[i])
             found[i], start = read[start:end], end
