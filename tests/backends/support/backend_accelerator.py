@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import backend_torch
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support" / "accelerator"))
 import open_device
 
+if open_device.compiler() is None:
+    pytest.exit("no C++ compiler (g++, or what CXX names): what the tool does on a device is not tried", returncode=0)
 DEVICE = os.environ.get("PROBE_TEST_DEVICE", "hosted")
 """The name of the device; as ``npu`` it is what torch_npu's is for the tool."""
 

@@ -31,6 +31,7 @@ class Device:
     """
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self._library = ctypes.CDLL(str(_built()))
         self._library.reads_of_host.restype = ctypes.c_int64
         if torch._C._get_privateuse1_backend_name() != name:
