@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from accelerator.alone import process_group
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 import probe
 from probe.api.cli import main
@@ -53,10 +56,11 @@ class Trained:
     """Two steps of a training, collected if there are settings."""
 
     def __init__(
-        self, backend: Any, runs: Any, device: str, layers: int = LAYERS, step: Step = plain_step, **settings: Any
-    ) -> None:
+        self, backend: Any, runs: Any, device: str, layers: int = LAYERS, step: Step = plain_step,
+        parallel: Callable[[nn.Module], nn.Module] = lambda model: model, **settings: Any,
+    ) -> None:  # fmt: skip
         torch.manual_seed(1)
-        self.model = Network(layers).to(device)
+        self.model = parallel(Network(layers).to(device))
         x = torch.linspace(-2, 2, 96).reshape(6, 16).to(device)
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         debugger = runs.new(**settings) if settings else None
@@ -72,7 +76,8 @@ class Trained:
                 debugger.step()
             self.reads.append(backend.reads() - before)
         runs.end()
-        self.state = {name: value.cpu() for name, value in self.model.state_dict().items()}
+        state: dict[str, Any] = self.model.state_dict()
+        self.state = {name: getattr(value, "_local_tensor", value).cpu() for name, value in state.items()}
 
     def has_bits_of(self, other: Trained) -> bool:
         return all(torch.equal(value, other.state[name]) for name, value in self.state.items())
@@ -142,6 +147,29 @@ def test_autocast_and_a_scaler_are_as_without_the_tool(
     assert [each.reads for each in found] == [[1, 1]] * 2 + [[9, 8]] * 2 + [[7, 7]] * 2
     assert all(each.has_bits_of(found[at % 2]) for at, each in enumerate(found))
     assert runs.read(1).data["Functional.linear.1.forward"]["output"][0]["dtype"] == str(dtype)
+
+
+def sharded(model: nn.Module) -> nn.Module:
+    for each in model.parts:
+        if list(each.parameters()):
+            fully_shard(each, mesh=init_device_mesh(next(each.parameters()).device.type, (1,)))
+    return model
+
+
+@pytest.mark.parametrize("parallel", [nn.parallel.DistributedDataParallel, sharded])
+def test_what_one_rank_of_a_parallel_model_does_is_as_without_the_tool(
+    backend: Any, runs: Any, device: str, parallel: Callable[[nn.Module], nn.Module]
+) -> None:
+    with process_group(device):
+        for count, settings in ((6, {"level": "mix"}), (3, {"level": "mix", "task": "overflow_check"})):
+            for layers in (2, 8):
+                alone = Trained(backend, runs, device, layers, parallel=parallel)
+                seen = Trained(backend, runs, device, layers, parallel=parallel, **settings)
+                # DDP reads when it arranges its buckets anew.
+                assert [found - own for found, own in zip(seen.reads, alone.reads)] == [count] * 2
+                assert seen.has_bits_of(alone)
+    names = list(runs.read(1, "rank0").data)
+    assert any("Linear.forward" in name for name in names) and any("Linear.parameters_grad" in name for name in names)
 
 
 def test_the_call_that_overflows_is_named_with_as_many_reads(

@@ -12,6 +12,7 @@ import tempfile
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -72,6 +73,21 @@ def _built() -> Path:
     return library
 
 
+class _Stream:
+    """The one stream, and its events: what is queued has already run."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("wait_stream", "wait_event", "record", "wait", "synchronize"):
+            raise AttributeError(name)
+        return lambda *_: None
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Stream()
+
+
 def _module(name: str) -> types.ModuleType:
     """The functions that torch asks the module of a device for; random numbers are drawn by the CPU's generator."""
     module = types.ModuleType(f"torch.{name}")
@@ -87,5 +103,9 @@ def _module(name: str) -> types.ModuleType:
     module.set_rng_state_all = lambda states: torch.set_rng_state(states[0])  # type: ignore[attr-defined]
     module.get_device_name = lambda device=0: "memory of the host"  # type: ignore[attr-defined]
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]  # type: ignore[attr-defined]
+    module.Stream = module.Event = _Stream  # type: ignore[attr-defined]
+    module.current_stream = lambda device=None: _Stream()  # type: ignore[attr-defined]
+    module.stream = lambda stream: contextlib.nullcontext()  # type: ignore[attr-defined]
+    module.set_device = lambda device: None  # type: ignore[attr-defined]
     module.synchronize = lambda device=None: None  # type: ignore[attr-defined]
     return module
