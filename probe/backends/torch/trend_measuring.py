@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, cast
 
 import numpy as np
@@ -414,49 +414,81 @@ _TOLERANCE = 1e-6
 _norm_of_matrix = internals.vector_norm
 
 
-class TorchSpectralNorm:
-    """Implements `probe.backends.protocol.SpectralNorm`: all singular values, or a power iteration that draws nothing.
+class TorchSpectralNorms:
+    """Implements `probe.backends.protocol.SpectralNorms`: all singular values, or a power iteration that draws nothing.
 
-    The iteration goes on from the vector at which it ended in the step before.
+    The iteration goes on from the vector at which it ended in the step before. All weights take the same iteration
+    together, and what says which of them go on is read once.
     """
 
     def __init__(self) -> None:
-        self._vector: torch.Tensor | None = None
+        self._vectors: dict[int, torch.Tensor] = {}
 
-    def __call__(self, weight: torch.Tensor) -> tuple[float, float]:
+    def __call__(self, weights: Mapping[int, torch.Tensor]) -> Mapping[int, tuple[float, float]]:
         with with_autograd_kernels():
-            wide = own.to(own.detach(weight), torch.float32)
-            frobenius = own.item(_norm_of_matrix(wide, dtype=torch.float64))
-            if not math.isfinite(frobenius):
-                return math.nan, math.nan
-            largest = self._largest(wide)
-        return largest, frobenius / largest if largest else math.nan
+            norms = {number: _norm_of_matrix(_single(each), dtype=torch.float64) for number, each in weights.items()}
+            frobenius = _numbers(norms)
+            finite = {number: each for number, each in weights.items() if math.isfinite(frobenius[number])}
+            small = {number: each for number, each in finite.items() if _is_small(each)}
+            largest = _numbers({key: own.amax(torch.linalg.svdvals(_single(each))) for key, each in small.items()})
+            largest.update(self._iterated({key: each for key, each in finite.items() if key not in small}))
+        found = {}
+        for number in weights:
+            value = largest.get(number, math.nan)
+            found[number] = value, frobenius[number] / value if value else math.nan
+        return found
 
-    def _largest(self, weight: torch.Tensor) -> float:
-        if min(weight.shape) <= _SMALL and max(weight.shape) <= 16 * _SMALL:
-            return float(own.item(own.amax(torch.linalg.svdvals(weight))))
-        vector = self._vector
+    def _iterated(self, weights: Mapping[int, torch.Tensor]) -> dict[int, float]:
+        vectors = {number: self._start(number, weight) for number, weight in weights.items()}
+        values = dict.fromkeys(weights, 0.0)
+        for _ in range(_ITERATIONS):
+            across = {number: own.mv(_single(weights[number]), vector) for number, vector in vectors.items()}
+            found = _numbers({number: _norm_of_matrix(each) for number, each in across.items()})
+            for number, value in found.items():
+                is_over = abs(value - values[number]) <= _TOLERANCE * value
+                values[number] = value
+                if not value:
+                    del vectors[number]
+                    continue
+                back = own.mv(own.t(_single(weights[number])), functions.div(across[number], value))
+                self._vectors[number] = vectors[number] = functions.div(back, _norm_of_matrix(back))
+                if is_over:
+                    del vectors[number]
+            if not vectors:
+                break
+        return values
+
+    def _start(self, number: int, weight: torch.Tensor) -> torch.Tensor:
+        vector = self._vectors.get(number)
         if vector is None or vector.shape[0] != weight.shape[1] or vector.device != weight.device:
             # Row norms of the transposed: no row of a weight is orthogonal to all of them.
-            vector = functions.add(_norm_of_matrix(weight, dim=0), 1e-12)
-        vector = functions.div(vector, _norm_of_matrix(vector))
-        value = 0.0
-        for _ in range(_ITERATIONS):
-            across = own.mv(weight, vector)
-            found = float(own.item(_norm_of_matrix(across)))
-            if not found:
-                return 0.0
-            back = own.mv(own.t(weight), functions.div(across, found))
-            vector = functions.div(back, _norm_of_matrix(back))
-            if abs(found - value) <= _TOLERANCE * found:
-                value = found
-                break
-            value = found
-        self._vector = vector
-        return value
+            vector = functions.add(_norm_of_matrix(_single(weight), dim=0), 1e-12)
+        return functions.div(vector, _norm_of_matrix(vector))  # type: ignore[no-any-return]
 
 
-def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float, float]:
+def _single(weight: torch.Tensor) -> torch.Tensor:
+    # Not kept: all weights in float32 at once may not fit.
+    return cast(torch.Tensor, own.to(own.detach(weight), torch.float32))
+
+
+def _is_small(weight: torch.Tensor) -> bool:
+    return min(weight.shape) <= _SMALL and max(weight.shape) <= 16 * _SMALL
+
+
+def _numbers(tensors: Mapping[int, torch.Tensor]) -> dict[int, float]:
+    """The numbers of tensors of no dimension."""
+    return dict(zip(tensors, (each[0] for each in read([own.reshape(each, (1,)) for each in tensors.values()]))))
+
+
+def read(made: Sequence[torch.Tensor]) -> list[Any]:
+    """See `probe.backends.protocol.Trends.read`; of tensors of any shapes."""
+    with with_autograd_kernels():
+        flat = [own.view(own.reshape(own.to(each, torch.float64), (-1,)), torch.uint8) for each in made]
+        found = statistics.fetched_bytes(flat)
+    return [np.frombuffer(each.tobytes()).reshape(tuple(of.shape)).tolist() for each, of in zip(found, made)]
+
+
+def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> torch.Tensor:
     """Entropy and largest probability of causal attention, means over the queries of the first batch and head."""
     with with_autograd_kernels():
         q, k = (_first(each, order) for each in (query, key))
@@ -466,10 +498,10 @@ def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float
         logs = functions.log_softmax(scores, -1)
         p = own.exp(logs)
         entropy = own.sum(own.masked_fill(functions.mul(p, logs), own.logical_not(causal), 0.0), -1)
-        return -float(own.item(functions.mean(entropy))), float(own.item(functions.mean(own.amax(p, -1))))
+        return functions.stack((own.neg(functions.mean(entropy)), functions.mean(own.amax(p, -1))))  # type: ignore[no-any-return]
 
 
-def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, float]]:
+def routing(values: torch.Tensor, are_logits: bool) -> torch.Tensor:
     """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
 
     Tokens that a router drops have weights of zero for all experts; the means are of the others.
@@ -486,7 +518,7 @@ def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, 
         prefers = own.to(own.eq(first, functions.arange(experts, device=p.device)), torch.float32)
         parts = functions.stack([own.neg(functions.xlogy(p, p)), own.masked_fill(prefers, is_dropped, 0.0), p])
         tokens = own.clamp(own.sum(own.logical_not(is_dropped)), min=1)
-        return [tuple(each) for each in own.tolist(own.t(functions.div(own.sum(parts, 1), tokens)))]
+        return own.t(functions.div(own.sum(parts, 1), tokens))  # type: ignore[no-any-return]
 
 
 def _first(tensor: torch.Tensor, order: str) -> Any:
