@@ -366,7 +366,7 @@ def copied_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def fetched_bytes(copies: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
-    """What `copied_bytes` made, on the host, with one transfer from each device."""
+    """The bytes of what `copied_bytes` made, on the host, with one transfer from each device."""
     found = [np.zeros(0, np.uint8)] * len(copies)
     for members in _by_device(copies):
         together = functions.cat([copies[i] for i in members]) if len(members) > 1 else copies[members[0]]

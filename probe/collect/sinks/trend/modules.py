@@ -393,7 +393,7 @@ class FeatureTrends:
     def begin_step(self) -> None:
         """Forget the step before."""
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []
-        """What adds the rows of a call, and the numbers, which may be on a device."""
+        """Functions that add the rows of a call, each with its numbers, which may be on a device."""
         self._attention = TrendTable(ATTENTION, _ATTENTION_OPS, has_micro=True, has_shape=False)
         self._norms = TrendTable(LINEAR, _LINEAR_OPS, has_shape=False)
         self._routers = {
