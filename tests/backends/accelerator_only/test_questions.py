@@ -118,6 +118,17 @@ def test_a_wrong_kernel_is_named(backend: Any, runs: Any, device: str, tmp_path:
     assert main(["acc_check", "-api_info", dump, "-o", str(tmp_path)]) == 0, "the kernel is right again"
 
 
+def test_tensors_of_the_call_that_differs_from_a_golden_run_are_written(
+    backend: Any, runs: Any, device: str, tmp_path: Path
+) -> None:
+    settings = {"level": "L1", "task": "tensor", "summary_mode": "md5"}
+    Trained(backend, runs, device, dump_path=tmp_path / "golden", **settings)
+    with backend.device.wrong("aten::gelu", 1.01):
+        Trained(backend, runs, device, bench_path=str(tmp_path / "golden"), diff_nums=1, **settings)
+    names = {path.name for path in runs.path.rglob("*.pt")}
+    assert names == {f"Functional.gelu.0.forward.{place}.pt" for place in ("input.0", "output.0")}
+
+
 def test_weights_on_the_device_have_the_fingerprint_of_those_on_the_host(device: str, tmp_path: Path) -> None:
     on_host, there = Network(LAYERS), Network(LAYERS).to(device)
     there.load_state_dict(on_host.state_dict())

@@ -1,8 +1,9 @@
 // A device of torch's open registration (PrivateUse1) whose memory is the host's, for tests of what is done on devices.
 //
-// Every operator runs on the CPU by torch's own fallback, so that its results are those of the CPU, bit for bit. What
-// the program itself reads is counted: each copy to the host and each number that is asked for waits for a real device.
-// One operator at a time may be made to compute something wrong.
+// Every operator runs on the CPU by torch's own fallback, so that its results are those of the CPU; only what torch makes
+// of other operators on such devices, as it does layer norms, rounds otherwise. What the program itself reads is counted:
+// each copy to the host and each number that is asked for, which on a real device wait for all that is queued. One
+// operator at a time may be made to compute something wrong.
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>

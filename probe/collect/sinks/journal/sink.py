@@ -351,6 +351,8 @@ class JournalSink(Sink):
         """Write the tensors of a forward whose results differ from those of the reference run."""
         # A backward has an ``output`` as well; msProbe compares none.
         if call.wanted and naming.is_forward(call.name) and "output" in call.fields:
+            # The tensors of a call are kept no longer than it lasts, and so a device is read for each call.
+            self._resolve()
             differing = reference.differing(call.name, call.fields)
             if differing is not None and all(differing.are_returned):
                 self._tensor_writer.write_held(call.held or [])
