@@ -126,7 +126,7 @@ verdicts: .tox/bootstrap/.installed
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
-	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,core,msadapter,integrations,browser,agreement -- -m "sampled or hypothesis or reliability"
+	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,core,msadapter,accelerator,integrations,browser,agreement -- -m "sampled or hypothesis or reliability"
 	PROBE_TEST_LONG=1 $(TOX) run -e older-mindspore
 	$(MAKE) processors
 

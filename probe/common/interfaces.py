@@ -77,6 +77,23 @@ class TensorFile:
         return len(self.head) + self.data.nbytes + len(self.tail)
 
 
+MOST_ON_DEVICE = 1 << 26
+"""Bytes of values that are copied on a device before they are read in one transfer, 64 MiB; a guess."""
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """The file of a tensor of which a device keeps a copy, of at most `MOST_ON_DEVICE` bytes."""
+
+    suffix: str
+    size: int
+    """Bytes of the elements."""
+    values: Any
+    """The copy, for `read`."""
+    read: Callable[[Sequence[DeviceFile]], list[TensorFile]]
+    """Reads several, with one transfer from each device."""
+
+
 class Handle(Protocol):
     """Something attached; `remove` puts everything back exactly as it was and may be called twice."""
 

@@ -32,6 +32,7 @@ from probe.common import files, log
 from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
+from probe.common.interfaces import TensorFile
 from probe.common.numerics.formats import plain_name
 from probe.precheck import in_parts
 from probe.precheck.case_results import CaseResult, CaseRules, EvaluatedCase, NotRun, evaluate
@@ -275,7 +276,7 @@ def _arrays(outputs: Sequence[Output]) -> Iterator[tuple[str, tuple[Array, str]]
 
 def _write(adapter: FrameworkAdapter, folder: str, stem: str, values: Array, dtype: str) -> str:
     file = adapter.tensors.tensor_file(execution_of(adapter).tensor(values, dtype, "cpu"), True)
-    if file is None:
+    if not isinstance(file, TensorFile):
         raise OSError(f"{stem}: the framework has no file for a tensor of {dtype}")
     path = os.path.join(folder, file_name(stem, file.suffix))
     with files.replacing(path) as stream:

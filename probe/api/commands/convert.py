@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from probe.api.commands import arguments
 from probe.api.commands.question import Answer, Invocation, Question
 from probe.backends.protocol import execution_of
+from probe.common.interfaces import TensorFile
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _torch_writer() -> Writer:
     def write(path: str, tensor: AtbTensor) -> None:
         made = execution_of(adapter).tensor(tensor.values, tensor.dtype, "cpu")
         content = adapter.tensors.tensor_file(made, copied=True)
-        assert content is not None
+        assert isinstance(content, TensorFile)
         with files.replacing(path) as stream:
             for part in (content.head, content.data, content.tail):
                 stream.write(part)

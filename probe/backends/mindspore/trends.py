@@ -16,7 +16,7 @@ from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
 from probe.backends.mindspore.statistics import packed, plain_name, to_array
 from probe.backends.protocol import Measured, Measurer, Signature, Sketched
-from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm, StoredWeight
+from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorms, StoredWeight
 from probe.backends.shared import trends
 from probe.backends.shared.patching import Handles
 from probe.common import log
@@ -57,8 +57,10 @@ class ArrayMeasurer:
         array = _wide(gradient)
         return Measured([float(np.mean(array > 0))], self._shape(gradient), str(gradient.dtype), array.size)
 
-    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-        return trends.signature(unobserved(to_array, gradient), bounds, checksum, bits)
+    def signatures(
+        self, gradients: Sequence[Any], bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> list[Signature | None]:
+        return [trends.signature(unobserved(to_array, each), bounds, checksum, bits) for each in gradients]
 
     def sketch(self, tensor: Any) -> Sketched | None:
         array = unobserved(to_array, tensor)
@@ -165,8 +167,8 @@ class MindSporeTrends:
     def measurer(self, ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
         return ArrayMeasurer(ops, eps, exact)
 
-    def spectral_norm(self) -> SpectralNorm:
-        return _spectral_norm
+    def spectral_norms(self) -> SpectralNorms:
+        return lambda weights: {number: _spectral_norm(weight) for number, weight in weights.items()}
 
     def linear_weight(self, module: Any) -> Any:
         weight = self._kind.parameters(module).get("weight")
@@ -193,6 +195,9 @@ class MindSporeTrends:
         shares = np.bincount(p.argmax(-1), minlength=p.shape[1]) / tokens
         sums = (-p * logs).sum(0), p.sum(0)
         return list(zip((sums[0] / tokens).tolist(), shares.tolist(), (sums[1] / tokens).tolist()))
+
+    def read(self, made: Sequence[Any]) -> list[Any]:
+        return list(made)
 
     # --- optimizers
 

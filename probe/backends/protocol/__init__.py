@@ -44,7 +44,7 @@ from probe.backends.protocol.trends import (
     Measurer,
     Signature,
     Sketched,
-    SpectralNorm,
+    SpectralNorms,
     Trends,
 )
 from probe.common.errors import FrameworkError
@@ -78,7 +78,7 @@ __all__ = [
     "Signature",
     "Sketched",
     "Source",
-    "SpectralNorm",
+    "SpectralNorms",
     "StepKeeper",
     "Tensors",
     "Training",

@@ -8,7 +8,17 @@ from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
-from probe.common.interfaces import Entry, Handle, Listener, Logs, ModuleName, RandomCall, StatisticsMode, TensorFile
+from probe.common.interfaces import (
+    DeviceFile,
+    Entry,
+    Handle,
+    Listener,
+    Logs,
+    ModuleName,
+    RandomCall,
+    StatisticsMode,
+    TensorFile,
+)
 
 
 class Source(NamedTuple):
@@ -87,8 +97,10 @@ class Tensors(Protocol):
         its turn.
         """
 
-    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | DeviceFile | None:
         """The file contents of `tensor`, or of a numpy array among the values; ``None`` if it has no data.
+
+        A tensor on the host has a `TensorFile`; of one on a device it may be a copy there, to be read with others.
 
         Args:
             tensor: of any device and layout.

@@ -73,8 +73,12 @@ class Measurer(Protocol):
     def signs(self, gradient: Any) -> Measured | None:
         """The share of elements above zero."""
 
-    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-        """The signs and the distribution of a gradient, at once; ``None`` if it has no values of its own.
+    def signatures(
+        self, gradients: Sequence[Any], bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> list[Signature | None]:
+        """The signs and the distributions of gradients, at once; ``None`` of one that has no values of its own.
+
+        Those on a device are read together.
 
         Args:
             bounds: The ends of intervals, ascending; (-inf, first], ..., (last, inf). Without them there are no shares.
@@ -107,8 +111,11 @@ class CommunicationListener(Protocol):
         """A call of communication has returned; `entered` is what `enter_communication` gave."""
 
 
-SpectralNorm = Callable[[Any], tuple[float, float]]
-"""Gives the largest singular value of one weight, over many steps, and the Frobenius norm divided by it."""
+SpectralNorms = Callable[[Mapping[int, Any]], Mapping[int, tuple[float, float]]]
+"""Gives of each weight, under its number, the largest singular value and the Frobenius norm divided by it.
+
+A weight keeps its number over many steps. All of them are read together.
+"""
 Ready = Callable[[int, Any], None]
 """Called with the index of a parameter and its gradient."""
 
@@ -169,27 +176,32 @@ class Trends(Protocol):
             exact: True if sums are in float64 throughout, which takes longer.
         """
 
-    def spectral_norm(self) -> SpectralNorm:
-        """A function for one weight."""
+    def spectral_norms(self) -> SpectralNorms:
+        """A function for the weights of one model."""
 
     def linear_weight(self, module: Any) -> Any:
         """The matrix of a module that multiplies by one, or ``None``."""
 
-    def attention(self, query: Any, key: Any, order: str) -> tuple[float, float]:
-        """Entropy and largest probability of causal attention, of the first batch and head.
+    def attention(self, query: Any, key: Any, order: str) -> Any:
+        """Entropy and largest probability of causal attention, of the first batch and head: two numbers, for `read`.
 
         Args:
             order: The dimensions of `query` and `key`: ``s,b,h,d`` or ``b,s,h,d``.
         """
 
-    def routing(self, values: Any, are_logits: bool) -> list[tuple[float, float, float]]:
+    def routing(self, values: Any, are_logits: bool) -> Any:
         """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
+
+        Rows of three numbers, for `read`.
 
         The means are over the tokens whose weights are not all zero; a router that drops tokens gives them such.
 
         Args:
             values: Logits or weights, with the experts in the last dimension.
         """
+
+    def read(self, made: Sequence[Any]) -> list[Any]:
+        """The numbers of what `attention` and `routing` made, as lists; of a device with one transfer."""
 
     def copy(self, parameter: Any) -> Any:
         """A copy of the values of a parameter."""

@@ -94,9 +94,14 @@ def signature(array: np.ndarray[Any, Any], bounds: Sequence[float], checksum: bo
         shares = interval_shares(below, array.size, nans, zeros)
     return Signature(
         [*shares, *map(float, statistics(OPS, array, 0.0, False))],
-        hashlib.md5(array.tobytes(), usedforsecurity=False).hexdigest() if checksum else "",
+        md5(array.reshape(-1).view(np.uint8)) if checksum else "",
         np.packbits(array.reshape(-1) > 0).tobytes() if bits else b"",
     )
+
+
+def md5(data: np.ndarray[Any, Any]) -> str:
+    """The MD5 of bytes."""
+    return hashlib.md5(data.data, usedforsecurity=False).hexdigest()
 
 
 def interval_shares(below: Sequence[int], total: int, nans: int, zeros: int) -> list[float]:

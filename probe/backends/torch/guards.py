@@ -175,7 +175,7 @@ def with_mode(mode: Any) -> Iterator[None]:
 
 _AUTOCAST_KEYS = {
     "cpu": "AutocastCPU", "cuda": "AutocastCUDA", "xpu": "AutocastXPU", "mps": "AutocastMPS",
-    "npu": "AutocastPrivateUse1",
+    "privateuseone": "AutocastPrivateUse1",
 }  # fmt: skip
 _MODES = tuple(name for name in _OBSERVERS if not name.startswith("Autocast"))
 # Outside of every autocast its keys are excluded, so what is left out here is what casts.
@@ -183,6 +183,8 @@ _excluded_alone = {
     device: internals.key_set(*_MODES, *(key for kind, key in _AUTOCAST_KEYS.items() if kind != device))
     for device in (None, *_AUTOCAST_KEYS)
 }
+# A kind that torch has no name of its own for is the one that is registered from outside.
+_excluded_outside = _excluded_alone["privateuseone"]
 _saved_tensor_hooks = internals.saved_tensor_hooks
 
 
@@ -198,7 +200,7 @@ def alone(gradients: bool = False, autocast: str | None = None) -> Iterator[None
     """
     with _rare_surroundings():
         recorded = torch.is_grad_enabled()
-        with _no_function_modes(), _force_keys(_included_keys(), _excluded_alone[autocast]):
+        with _no_function_modes(), _force_keys(_included_keys(), _excluded_alone.get(autocast, _excluded_outside)):
             internals.set_grad_enabled(gradients)
             try:
                 yield

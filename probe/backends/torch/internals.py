@@ -45,6 +45,11 @@ _BUILT_IN = "calls of built-in functions have no records"
 _PASSES = "gradients of a backward inside another backward may be reported with the outer one"
 _ORDER = "gradients of views and of reused nodes may be missing"
 
+# --- devices
+
+outside_device: Callable[[], str] = _find("_C._get_privateuse1_backend_name", lambda: "privateuseone")
+"""The name of the kind of device that a package registers from outside; ``privateuseone`` as long as none has."""
+
 # --- function modes
 
 pop_function_mode: Callable[[], Any] = _find("_C._pop_torch_function_stack", _nothing, _BUILT_IN)

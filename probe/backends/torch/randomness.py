@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -19,6 +17,7 @@ import torch.nn.functional as F
 from probe.backends.shared import randomness
 from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import existing_calls, return_input
+from probe.backends.torch import devices
 from probe.backends.torch.guards import compiling, unobserved
 from probe.common import log
 from probe.common.interfaces import Handle, RandomCall
@@ -153,7 +152,7 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     np.random.seed(seed)
     torch.manual_seed(seed)
     torch.cuda.manual_seed_all(seed)
-    npu = ascend()
+    npu = devices.ascend()
     if npu is not None:
         npu.manual_seed(seed)
         npu.manual_seed_all(seed)
@@ -184,17 +183,6 @@ def _make_deterministic() -> None:
 
 def _cuda_is_initialized() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
-def ascend() -> Any | None:
-    """`torch.npu` if Ascend support is installed and works, else None."""
-    if "torch_npu" not in sys.modules and importlib.util.find_spec("torch_npu") is not None:
-        try:
-            importlib.import_module("torch_npu")
-        except Exception as problem:
-            # Half an installation (no driver, other torch version) fails in many ways and must hurt nobody here.
-            log.warning(f"torch_npu cannot be imported, so no NPU is used or seeded: {problem!r}.", once="npu-import")
-    return getattr(torch, "npu", None)
 
 
 def _unchanged_builtin(input: Any, p: float, train: bool) -> Any:
@@ -248,11 +236,5 @@ def set_states(states: _States) -> None:
 
 def _ready_devices() -> list[tuple[str, Any]]:
     """Initialized accelerators whose generators may be set now."""
-    ready: list[tuple[str, Any]] = []
     # Within the capture of a CUDA graph the state belongs to the graph and setting it is an error.
-    if _cuda_is_initialized() and not torch.cuda.is_current_stream_capturing():
-        ready.append(("cuda", torch.cuda))
-    npu = getattr(torch, "npu", None)
-    if npu is not None and npu.is_initialized():
-        ready.append(("npu", npu))
-    return ready
+    return [(kind, module) for kind, module in devices.in_use() if not _is_capturing(module)]

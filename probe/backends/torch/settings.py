@@ -25,7 +25,7 @@ from probe.backends.shared.settings import (
     torch_groups,
 )
 from probe.backends.shared.training import OutermostCalls
-from probe.backends.torch import internals
+from probe.backends.torch import devices, internals
 from probe.backends.torch.guards import compiling, passed_over, unobserved
 from probe.backends.torch.hooks.compilers import readable_swap
 from probe.backends.torch.hooks.module_hooks import SHAPE
@@ -81,10 +81,8 @@ def _versions() -> dict[str, str]:
 def _devices() -> list[str]:
     """The accelerators in use, without starting one."""
     found: list[str] = []
-    for name in ("cuda", "npu", "xpu"):
-        kind = getattr(torch, name, None)
-        if kind is not None and kind.is_initialized():
-            found += [kind.get_device_name(index) for index in range(kind.device_count())]
+    for _, module in devices.in_use():
+        found += [module.get_device_name(index) for index in range(module.device_count())]
     return found
 
 

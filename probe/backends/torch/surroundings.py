@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import ReplayError
-from probe.backends.torch import originals
+from probe.backends.torch import devices, originals
 from probe.backends.torch.internals import TorchDispatchMode
 from probe.backends.torch.originals import own
 
-_DEVICES = ("cuda", "npu", "xpu")
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 
 
@@ -43,14 +42,8 @@ class RandomState:
 
 
 def random_state() -> RandomState:
-    devices = {name: getattr(torch, name).get_rng_state_all() for name in _DEVICES if _is_in_use(name)}
-    return RandomState(random.getstate(), np.random.get_state(), torch.get_rng_state(), devices)
-
-
-def _is_in_use(device: str) -> bool:
-    # To ask a device that the program has not used would initialize it.
-    module = getattr(torch, device, None)
-    return module is not None and hasattr(module, "is_initialized") and bool(module.is_initialized())
+    states = {kind: module.get_rng_state_all() for kind, module in devices.in_use()}
+    return RandomState(random.getstate(), np.random.get_state(), torch.get_rng_state(), states)
 
 
 # --- modes
@@ -75,8 +68,8 @@ class Modes:
 
 
 def modes() -> Modes:
-    devices = ["cpu", *(name for name in _DEVICES if _is_in_use(name))]
-    autocast = {device: (_autocast_enabled(device), _autocast_dtype(device)) for device in devices}
+    kinds = ["cpu", *(kind for kind, _ in devices.in_use())]
+    autocast = {kind: (_autocast_enabled(kind), _autocast_dtype(kind)) for kind in kinds}
     return Modes(torch.is_grad_enabled(), autocast, torch.is_autocast_cache_enabled())
 
 

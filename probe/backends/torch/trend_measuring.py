@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,53 +17,97 @@ from probe.backends.torch.guards import beneath_transforms, with_autograd_kernel
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.describe import is_wrapped
-from probe.common.interfaces import StatisticsMode
+from probe.common.interfaces import MOST_ON_DEVICE, StatisticsMode
 
 _BY_NUMPY = frozenset((torch.float16, torch.float32, torch.float64))
 _WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1)
 """Values of the bits of a byte, the highest first, as numpy packs them."""
 
 
-def signature(gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
-    """See `probe.backends.protocol.Measurer.signature`."""
-    if gradient.is_meta or gradient.is_quantized or gradient.is_nested or gradient.layout is not torch.strided:
-        return None
+def signatures(
+    gradients: Sequence[torch.Tensor], bounds: Sequence[float], checksum: bool, bits: bool
+) -> list[Signature | None]:
+    """See `probe.backends.protocol.Measurer.signatures`."""
+    found: list[Signature | None] = [None] * len(gradients)
+    waiting: list[_OnDevice] = []
+    held = 0
+    for place, gradient in enumerate(gradients):
+        if gradient.is_meta or gradient.is_quantized or gradient.is_nested or gradient.layout is not torch.strided:
+            continue
+        with with_autograd_kernels():
+            tensor = own.detach(gradient)
+            if tensor.dtype not in _BY_NUMPY:
+                # numpy has no bfloat16; every value of it is one of float32.
+                tensor = own.to(tensor, torch.float32)
+            if tensor.is_cpu or not own.numel(tensor):
+                found[place] = trends.signature(own.numpy(own.cpu(tensor)), bounds, checksum, bits)
+                continue
+            waiting.append(_on_a_device(place, tensor, bounds, checksum, bits))
+            held += sum(own.numel(part) for part in waiting[-1].parts)
+            if held > MOST_ON_DEVICE:
+                _fill(found, waiting, bounds)
+                waiting, held = [], 0
     with with_autograd_kernels():
-        tensor = own.detach(gradient)
-        if tensor.dtype not in _BY_NUMPY:
-            # numpy has no bfloat16; every value of it is one of float32.
-            tensor = own.to(tensor, torch.float32)
-        if tensor.is_cpu or not own.numel(tensor):
-            return trends.signature(own.numpy(own.cpu(tensor)), bounds, checksum, bits)
-        return _on_a_device(tensor, bounds, checksum, bits)
+        _fill(found, waiting, bounds)
+    return found
 
 
-def _on_a_device(tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature:
+class _OnDevice(NamedTuple):
+    """The signature of a gradient, still being computed."""
+
+    place: int
+    elements: int
+    parts: list[torch.Tensor]
+    """Bytes: of the numbers in float64, of the signs if they are wanted, of the elements unless `checksum` is known."""
+    checksum: str | None
+    bits: bool
+
+
+def _on_a_device(
+    place: int, tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
+) -> _OnDevice:
     smallest, largest = functions.aminmax(tensor)
     numbers = [largest, smallest, internals.vector_norm(tensor, dtype=torch.float64)]
     if bounds:
         numbers += [own.sum(functions.le(tensor, bound)) for bound in bounds]
         numbers += [own.sum(functions.isnan(tensor)), own.sum(functions.eq(tensor, 0))]
-    # One transfer for all.
-    found = own.tolist(functions.stack([own.to(each, torch.float64) for each in numbers]))
-    shares: list[float] = []
-    if bounds:
-        *below, nans, zeros = map(int, found[3:])
-        shares = trends.interval_shares(below, own.numel(tensor), nans, zeros)
-    # The bytes of all elements are needed for a checksum, an eighth of a byte for each for the signs.
-    whole = trends.signature(own.numpy(own.cpu(tensor)), (), True, False).checksum if checksum else ""
-    return Signature([*shares, *found[:3]], whole, _packed(tensor) if bits else b"")
+    parts = [own.view(functions.stack([own.to(each, torch.float64) for each in numbers]), torch.uint8)]
+    if bits:
+        # An eighth of a byte for each element.
+        parts.append(_packed(tensor))
+    digest: str | None = None
+    if not checksum:
+        digest = ""
+    elif statistics.waits(tensor):
+        parts.append(own.view(own.reshape(tensor, -1), torch.uint8))
+    else:
+        digest = trends.md5(statistics.bytes_of(tensor))
+    return _OnDevice(place, own.numel(tensor), parts, digest, bits)
 
 
-def _packed(tensor: torch.Tensor) -> bytes:
+def _fill(found: list[Signature | None], waiting: Sequence[_OnDevice], bounds: Sequence[float]) -> None:
+    """Read signatures, with one transfer from each device."""
+    read = iter(statistics.fetched_bytes([part for each in waiting for part in each.parts]))
+    for each in waiting:
+        numbers = np.frombuffer(next(read).tobytes(), np.float64).tolist()
+        shares: list[float] = []
+        if bounds:
+            *below, nans, zeros = map(int, numbers[3:])
+            shares = trends.interval_shares(below, each.elements, nans, zeros)
+        packed = next(read).tobytes() if each.bits else b""
+        digest = trends.md5(next(read)) if each.checksum is None else each.checksum
+        found[each.place] = Signature([*shares, *numbers[:3]], digest, packed)
+
+
+def _packed(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of `Signature.bits`, still on the device."""
     flags = own.to(own.reshape(functions.gt(tensor, 0), (-1,)), torch.uint8)
     missing = -own.numel(flags) % len(_WEIGHTS)
     if missing:
         flags = functions.cat((flags, functions.zeros(missing, dtype=torch.uint8, device=flags.device)))
     weights = functions.tensor(_WEIGHTS, dtype=torch.uint8, device=flags.device)
     octets = own.sum(functions.mul(own.reshape(flags, (-1, len(_WEIGHTS))), weights), 1, dtype=torch.uint8)
-    packed: bytes = own.numpy(own.cpu(octets)).tobytes()
-    return packed
+    return cast(torch.Tensor, octets)
 
 
 # --- measuring
@@ -194,10 +238,10 @@ class TorchMeasurer:
 
     # --- several, and numbers
 
-    def signature(
-        self, gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
-    ) -> Signature | None:
-        return signature(local(gradient), bounds, checksum, bits)
+    def signatures(
+        self, gradients: Sequence[torch.Tensor], bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> list[Signature | None]:
+        return signatures([local(each) for each in gradients], bounds, checksum, bits)
 
     def sketch(self, tensor: torch.Tensor) -> Sketched | None:
         tensor = local(tensor)
@@ -370,49 +414,81 @@ _TOLERANCE = 1e-6
 _norm_of_matrix = internals.vector_norm
 
 
-class TorchSpectralNorm:
-    """Implements `probe.backends.protocol.SpectralNorm`: all singular values, or a power iteration that draws nothing.
+class TorchSpectralNorms:
+    """Implements `probe.backends.protocol.SpectralNorms`: all singular values, or a power iteration that draws nothing.
 
-    The iteration goes on from the vector at which it ended in the step before.
+    The iteration goes on from the vector at which it ended in the step before. All weights take the same iteration
+    together, and what says which of them go on is read once.
     """
 
     def __init__(self) -> None:
-        self._vector: torch.Tensor | None = None
+        self._vectors: dict[int, torch.Tensor] = {}
 
-    def __call__(self, weight: torch.Tensor) -> tuple[float, float]:
+    def __call__(self, weights: Mapping[int, torch.Tensor]) -> Mapping[int, tuple[float, float]]:
         with with_autograd_kernels():
-            wide = own.to(own.detach(weight), torch.float32)
-            frobenius = own.item(_norm_of_matrix(wide, dtype=torch.float64))
-            if not math.isfinite(frobenius):
-                return math.nan, math.nan
-            largest = self._largest(wide)
-        return largest, frobenius / largest if largest else math.nan
+            norms = {number: _norm_of_matrix(_single(each), dtype=torch.float64) for number, each in weights.items()}
+            frobenius = _numbers(norms)
+            finite = {number: each for number, each in weights.items() if math.isfinite(frobenius[number])}
+            small = {number: each for number, each in finite.items() if _is_small(each)}
+            largest = _numbers({key: own.amax(torch.linalg.svdvals(_single(each))) for key, each in small.items()})
+            largest.update(self._iterated({key: each for key, each in finite.items() if key not in small}))
+        found = {}
+        for number in weights:
+            value = largest.get(number, math.nan)
+            found[number] = value, frobenius[number] / value if value else math.nan
+        return found
 
-    def _largest(self, weight: torch.Tensor) -> float:
-        if min(weight.shape) <= _SMALL and max(weight.shape) <= 16 * _SMALL:
-            return float(own.item(own.amax(torch.linalg.svdvals(weight))))
-        vector = self._vector
+    def _iterated(self, weights: Mapping[int, torch.Tensor]) -> dict[int, float]:
+        vectors = {number: self._start(number, weight) for number, weight in weights.items()}
+        values = dict.fromkeys(weights, 0.0)
+        for _ in range(_ITERATIONS):
+            across = {number: own.mv(_single(weights[number]), vector) for number, vector in vectors.items()}
+            found = _numbers({number: _norm_of_matrix(each) for number, each in across.items()})
+            for number, value in found.items():
+                is_over = abs(value - values[number]) <= _TOLERANCE * value
+                values[number] = value
+                if not value:
+                    del vectors[number]
+                    continue
+                back = own.mv(own.t(_single(weights[number])), functions.div(across[number], value))
+                self._vectors[number] = vectors[number] = functions.div(back, _norm_of_matrix(back))
+                if is_over:
+                    del vectors[number]
+            if not vectors:
+                break
+        return values
+
+    def _start(self, number: int, weight: torch.Tensor) -> torch.Tensor:
+        vector = self._vectors.get(number)
         if vector is None or vector.shape[0] != weight.shape[1] or vector.device != weight.device:
             # Row norms of the transposed: no row of a weight is orthogonal to all of them.
-            vector = functions.add(_norm_of_matrix(weight, dim=0), 1e-12)
-        vector = functions.div(vector, _norm_of_matrix(vector))
-        value = 0.0
-        for _ in range(_ITERATIONS):
-            across = own.mv(weight, vector)
-            found = float(own.item(_norm_of_matrix(across)))
-            if not found:
-                return 0.0
-            back = own.mv(own.t(weight), functions.div(across, found))
-            vector = functions.div(back, _norm_of_matrix(back))
-            if abs(found - value) <= _TOLERANCE * found:
-                value = found
-                break
-            value = found
-        self._vector = vector
-        return value
+            vector = functions.add(_norm_of_matrix(_single(weight), dim=0), 1e-12)
+        return functions.div(vector, _norm_of_matrix(vector))  # type: ignore[no-any-return]
 
 
-def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float, float]:
+def _single(weight: torch.Tensor) -> torch.Tensor:
+    # Not kept: all weights in float32 at once may not fit.
+    return cast(torch.Tensor, own.to(own.detach(weight), torch.float32))
+
+
+def _is_small(weight: torch.Tensor) -> bool:
+    return min(weight.shape) <= _SMALL and max(weight.shape) <= 16 * _SMALL
+
+
+def _numbers(tensors: Mapping[int, torch.Tensor]) -> dict[int, float]:
+    """The numbers of tensors of no dimension."""
+    return dict(zip(tensors, (each[0] for each in read([own.reshape(each, (1,)) for each in tensors.values()]))))
+
+
+def read(made: Sequence[torch.Tensor]) -> list[Any]:
+    """See `probe.backends.protocol.Trends.read`; of tensors of any shapes."""
+    with with_autograd_kernels():
+        flat = [own.view(own.reshape(own.to(each, torch.float64), (-1,)), torch.uint8) for each in made]
+        found = statistics.fetched_bytes(flat)
+    return [np.frombuffer(each.tobytes()).reshape(tuple(of.shape)).tolist() for each, of in zip(found, made)]
+
+
+def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> torch.Tensor:
     """Entropy and largest probability of causal attention, means over the queries of the first batch and head."""
     with with_autograd_kernels():
         q, k = (_first(each, order) for each in (query, key))
@@ -422,10 +498,10 @@ def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float
         logs = functions.log_softmax(scores, -1)
         p = own.exp(logs)
         entropy = own.sum(own.masked_fill(functions.mul(p, logs), own.logical_not(causal), 0.0), -1)
-        return -float(own.item(functions.mean(entropy))), float(own.item(functions.mean(own.amax(p, -1))))
+        return functions.stack((own.neg(functions.mean(entropy)), functions.mean(own.amax(p, -1))))  # type: ignore[no-any-return]
 
 
-def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, float]]:
+def routing(values: torch.Tensor, are_logits: bool) -> torch.Tensor:
     """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
 
     Tokens that a router drops have weights of zero for all experts; the means are of the others.
@@ -442,7 +518,7 @@ def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, 
         prefers = own.to(own.eq(first, functions.arange(experts, device=p.device)), torch.float32)
         parts = functions.stack([own.neg(functions.xlogy(p, p)), own.masked_fill(prefers, is_dropped, 0.0), p])
         tokens = own.clamp(own.sum(own.logical_not(is_dropped)), min=1)
-        return [tuple(each) for each in own.tolist(own.t(functions.div(own.sum(parts, 1), tokens)))]
+        return own.t(functions.div(own.sum(parts, 1), tokens))  # type: ignore[no-any-return]
 
 
 def _first(tensor: torch.Tensor, order: str) -> Any:

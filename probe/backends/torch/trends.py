@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from probe.backends.protocol import Measurer, SpectralNorm
+from probe.backends.protocol import Measurer, SpectralNorms
 from probe.backends.protocol.trends import StoredWeight
 from probe.backends.torch import internals
 from probe.backends.torch.guards import alone
 from probe.backends.torch.originals import own
 from probe.backends.torch.tensors.statistics import bytes_of
-from probe.backends.torch.trend_measuring import TorchMeasurer, TorchSpectralNorm, attention, local, routing
+from probe.backends.torch.trend_measuring import TorchMeasurer, TorchSpectralNorms, attention, local, read, routing
 from probe.backends.torch.trend_observing import (
     attach_communication,
     attach_gradients,
@@ -43,11 +43,12 @@ __all__ = [
     "modules",
     "optimizer_state",
     "parameters",
+    "read",
     "recomputing",
     "recording",
     "reduces",
     "routing",
-    "spectral_norm",
+    "spectral_norms",
     "state_counts",
     "stored_weight",
     "takes_gradient",
@@ -172,9 +173,9 @@ def measurer(ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
     return TorchMeasurer(ops, eps, exact)
 
 
-def spectral_norm() -> SpectralNorm:
-    """The spectral norm of one weight."""
-    return TorchSpectralNorm()
+def spectral_norms() -> SpectralNorms:
+    """The spectral norms of the weights of one model."""
+    return TorchSpectralNorms()
 
 
 def linear_weight(module: Any) -> Any:

@@ -92,7 +92,7 @@ def checksum(item: Item | None) -> str:
     return f"{zlib.crc32(str(item.value).encode('utf-8', 'surrogatepass')):08x}"
 
 
-_DEVICES = frozenset(("npu", "cuda", "cpu", "gpu", "ascend"))
+_DEVICES = frozenset(("npu", "cuda", "cpu", "gpu", "ascend", "xpu", "mps", "hpu"))
 
 
 def is_device(value: object) -> bool:

@@ -26,7 +26,7 @@ from torch.nn.functional import dropout as dropout_imported_before
 import msprobe.pytorch
 import probe
 from probe.backends.shared.randomness import numpy_calls, python_calls
-from probe.backends.torch import randomness
+from probe.backends.torch import internals, randomness
 from probe.backends.torch.randomness import random_calls
 from probe.common.errors import MsprobeException
 
@@ -277,6 +277,7 @@ def test_fixing_brings_back_the_generators_of_every_device_that_is_in_use(monkey
         is_initialized=lambda: ready, get_rng_state_all=lambda: list(states), set_rng_state_all=set_to.append
     )
     monkeypatch.setattr(torch, "npu", npu, raising=False)
+    monkeypatch.setattr(internals, "outside_device", lambda: "npu")
     handle = randomness.fix_random_calls()
     try:
         torch.rand(1)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import backend_torch
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support" / "accelerator"))
 import open_device
 
-DEVICE = "hosted"
+if open_device.compiler() is None:
+    pytest.exit("no C++ compiler (g++, or what CXX names): what the tool does on a device is not tried", returncode=0)
+DEVICE = os.environ.get("PROBE_TEST_DEVICE", "hosted")
+"""The name of the device; as ``npu`` it is what torch_npu's is for the tool."""
 
 
 class Backend(backend_torch.Backend):
     """PyTorch on the device."""
 
-    reads = staticmethod(open_device.registered(DEVICE))
-    """How often the host has read from the device."""
+    device = open_device.Device(DEVICE)
+
+    @staticmethod
+    def reads() -> int:
+        """How often the host has read from the device."""
+        return Backend.device.reads()
 
     def tensor(self, array: Any, dtype: str | None = None, requires_grad: bool = False) -> Any:
         made = super().tensor(array, dtype)

@@ -1,10 +1,13 @@
 // A device of torch's open registration (PrivateUse1) whose memory is the host's, for tests of what is done on devices.
 //
-// Every operator runs on the CPU by torch's own fallback, so that its results are those of the CPU, bit for bit. What
-// the program itself reads is counted: each copy to the host and each number that is asked for waits for a real device.
+// Every operator runs on the CPU by torch's own fallback, so that its results are those of the CPU; only what torch makes
+// of other operators on such devices, as it does layer norms, rounds otherwise. What the program itself reads is counted:
+// each copy to the host and each number that is asked for, which on a real device wait for all that is queued. One
+// operator at a time may be made to compute something wrong.
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -20,6 +23,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <string>
 
 namespace {
 
@@ -28,6 +32,8 @@ constexpr c10::DeviceIndex kDevices = 2;
 
 std::atomic<int64_t> reads{0};
 thread_local int inside_fallback = 0;
+std::string wrong_operator;
+double wrong_factor = 1;
 thread_local c10::DeviceIndex current = 0;
 
 void count_read() {
@@ -155,6 +161,9 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ++inside_fallback;
   try {
     at::native::cpu_fallback(op, stack);
+    if (op.schema().name() == wrong_operator && !stack->empty() && stack->back().isTensor()) {
+      on_host(stack->back().toTensor()).mul_(wrong_factor);
+    }
   } catch (...) {
     --inside_fallback;
     throw;
@@ -187,6 +196,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar);
 }
 
+// What autocast casts; a device says so itself.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(mm, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(layer_norm, fp32)
+}
+
 const bool registered = [] {
   static Hooks hooks;
   at::RegisterPrivateUse1HooksInterface(&hooks);
@@ -196,3 +214,9 @@ const bool registered = [] {
 }  // namespace
 
 extern "C" int64_t reads_of_host() { return reads; }
+
+// The results of an operator, such as aten::gelu, are multiplied from now on; those of the one before are right again.
+extern "C" void make_wrong(const char* name, double factor) {
+  wrong_operator = name;
+  wrong_factor = factor;
+}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from probe.backends.protocol.execution import Backend, CallListener, Given, ModuleAt, NothingCompiled, Part
-from probe.backends.torch import internals
+from probe.backends.torch import devices, internals
 from probe.backends.torch.execution.rounding import SUMMED_IN, Raised, Recorded, move, plain_name, raised
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
 from probe.common.containers import found_in
@@ -235,7 +235,7 @@ class _Surroundings:
     def __init__(self) -> None:
         self._records = torch.is_grad_enabled()
         self._casts = [
-            (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda", "npu", "xpu", "mps") if _is_cast(kind)
+            (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", *devices.kinds(), "mps") if _is_cast(kind)
         ]
 
     @contextlib.contextmanager

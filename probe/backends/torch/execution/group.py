@@ -13,6 +13,7 @@ import torch
 
 from probe.backends.protocol import Compilation, ScriptWords, UnknownValue
 from probe.backends.torch import internals
+from probe.backends.torch.devices import available
 from probe.backends.torch.execution import compilation as compiler
 from probe.backends.torch.execution import script as words
 from probe.backends.torch.execution.rounding import moving, rounding_inside
@@ -27,7 +28,6 @@ from probe.backends.torch.execution.values import (
 )
 from probe.backends.torch.guards import alone
 from probe.backends.torch.hooks.operators import attach_operators
-from probe.backends.torch.randomness import ascend
 from probe.backends.torch.randomness import get_states as random_states
 from probe.backends.torch.randomness import set_states as set_random_states
 from probe.backends.torch.tensors.describe import is_tensor
@@ -189,12 +189,7 @@ def autocast(dtype: str, device: str) -> Iterator[None]:
 
 # --- devices
 
-
-@functools.cache
-def _accelerators() -> list[tuple[str, Any]]:
-    """The kinds of accelerators that are there, with torch's module for each."""
-    modules = [("cuda", torch.cuda), ("npu", ascend())]
-    return [(kind, module) for kind, module in modules if module is not None and module.is_available()]
+_accelerators = functools.cache(available)
 
 
 def devices() -> list[str]:

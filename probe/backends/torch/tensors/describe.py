@@ -15,9 +15,10 @@ from probe.backends.torch.guards import beneath_transforms, unobserved, with_aut
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.framework_values import FrameworkValues
+from probe.backends.torch.tensors.pt_file import device_file
 from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
 from probe.backends.torch.tensors.statistics import GIVEN_BACK, KEYS, Statistics, Unsupported, whole
-from probe.common.interfaces import Entry, StatisticsMode, TensorFile
+from probe.common.interfaces import DeviceFile, Entry, StatisticsMode, TensorFile
 
 _Tensor = torch.Tensor
 _Parameter = torch.nn.Parameter
@@ -219,15 +220,15 @@ def _shape(tensor: torch.Tensor) -> list[Any]:
     return shape if type(tensor) is _Tensor else [size if type(size) is int else None for size in shape]
 
 
-def tensor_file(value: Any, copied: bool) -> TensorFile | None:
+def tensor_file(value: Any, copied: bool) -> TensorFile | DeviceFile | None:
     """The file of a tensor or numpy array; see `probe.backends.protocol.Tensors.tensor_file`.
 
     Numeric arrays become tensors; arrays of texts stay arrays; any other array has no file.
     """
-    return cast("TensorFile | None", unobserved(_tensor_file, value, copied))
+    return cast("TensorFile | DeviceFile | None", unobserved(_tensor_file, value, copied))
 
 
-def _tensor_file(value: Any, copied: bool) -> TensorFile | None:
+def _tensor_file(value: Any, copied: bool) -> TensorFile | DeviceFile | None:
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biufc":
             return pt_file(functions.from_numpy(np.array(value, copy=True, order="C")))
@@ -235,9 +236,9 @@ def _tensor_file(value: Any, copied: bool) -> TensorFile | None:
     tensor = _dense(value)
     if tensor is None or own.numel(tensor) == 0 or not whole(tensor):
         return None
-    if copied and tensor.is_cpu:
-        tensor = beneath_transforms(_copy, tensor)
-    return pt_file(tensor)
+    if not tensor.is_cpu:
+        return device_file(tensor) or pt_file(tensor)
+    return pt_file(beneath_transforms(_copy, tensor) if copied else tensor)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,17 +14,19 @@ import struct
 import sys
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 
 from probe.backends.shared import tensors
 from probe.backends.shared.tensors import npy_file
 from probe.backends.torch import internals
-from probe.backends.torch.guards import beneath_transforms
+from probe.backends.torch.guards import beneath_transforms, unobserved
 from probe.backends.torch.originals import functions, own
-from probe.backends.torch.tensors.statistics import bytes_of
-from probe.common.interfaces import TensorFile
+from probe.backends.torch.tensors.statistics import bytes_of, copied_bytes, fetched_bytes, waits
+from probe.common.interfaces import DeviceFile, TensorFile
 
 SUFFIX = ".pt"
 _ROOT = "archive/"
@@ -59,9 +61,26 @@ def tensor_file(tensor: torch.Tensor) -> TensorFile:
         return cast(TensorFile, beneath_transforms(_as_array, tensor))
     if tensor.dtype not in _STORAGES:
         return cast(TensorFile, beneath_transforms(_saved_by_torch, tensor))
-    data = bytes_of(tensor)
+    return _file_of(bytes_of(tensor), tensor.dtype, tensor.shape)
+
+
+def device_file(tensor: torch.Tensor) -> DeviceFile | None:
+    """The file of a dense tensor on a device, to be read later; ``None`` of one that is better read at once."""
+    if tensor.dtype not in _STORAGES or not waits(tensor):
+        return None
+    copied = copied_bytes(tensor)
+    return DeviceFile(SUFFIX, own.numel(copied), (copied, tensor.dtype, tensor.shape), _read)
+
+
+def _read(held: Sequence[DeviceFile]) -> list[TensorFile]:
+    values = [each.values for each in held]
+    read = unobserved(fetched_bytes, [copied for copied, _, _ in values])
+    return [_file_of(data, dtype, shape) for data, (_, dtype, shape) in zip(read, values)]
+
+
+def _file_of(data: np.ndarray[Any, Any], dtype: torch.dtype, shape: tuple[int, ...]) -> TensorFile:
     crc = tensors.crc32_of(data)
-    head, tail = archive(tensor.dtype, tensor.shape).around(crc)
+    head, tail = archive(dtype, shape).around(crc)
     return TensorFile(SUFFIX, head, data.data, tail, crc)
 
 

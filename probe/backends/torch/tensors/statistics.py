@@ -9,7 +9,7 @@ they wait for one common transfer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Callable, cast
 
@@ -25,7 +25,7 @@ from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import choices
 from probe.backends.torch.tensors.plain_tensors import SEVERAL_THREADS_FROM
 from probe.common.dump.choices import CHOICES
-from probe.common.interfaces import Entry, StatisticsMode
+from probe.common.interfaces import MOST_ON_DEVICE, Entry, StatisticsMode
 from probe.common.numerics import sketch as definition
 from probe.common.numerics.sketch import LANES, LIMIT, MARKS, SHIFTED_ROWS
 
@@ -181,14 +181,19 @@ def _order(device: torch.device) -> torch.Tensor:
 def fetched(sums: Sequence[torch.Tensor]) -> list[bytes]:
     """The packed sketches of what `on_device` made, with one transfer from each device."""
     found: list[bytes] = [b""] * len(sums)
-    groups: dict[torch.device, list[int]] = {}
-    for i, each in enumerate(sums):
-        groups.setdefault(each.device, []).append(i)
-    for members in groups.values():
+    for members in _by_device(sums):
         rows = own.numpy(own.cpu(functions.stack([sums[i] for i in members])))
         for i, row in zip(members, rows):
             found[i] = packed_row(row)
     return found
+
+
+def _by_device(values: Sequence[torch.Tensor]) -> Iterable[list[int]]:
+    """The places of the tensors of each device."""
+    groups: dict[torch.device, list[int]] = {}
+    for i, each in enumerate(values):
+        groups.setdefault(each.device, []).append(i)
+    return groups.values()
 
 
 def packed_row(row: np.ndarray[Any, Any]) -> bytes:
@@ -288,27 +293,19 @@ class Statistics:
 
     def checksum(self, entry: Entry, tensor: torch.Tensor, checksum: Checksum) -> None:
         """Put the checksum of the bytes of a dense tensor of any shape into `entry`, now or at `resolve`."""
-        if tensor.is_cpu or not own.numel(tensor):
+        if not waits(tensor):
             entry["md5"] = checksum(bytes_of(tensor))
             return
         entry["md5"] = None
-        self._bytes.append((entry, _copied_bytes(tensor), checksum))
+        self._bytes.append((entry, copied_bytes(tensor), checksum))
         self._held += own.numel(tensor) * own.element_size(tensor)
-        if self._held > _MOST_HELD:
+        if self._held > MOST_ON_DEVICE:
             self._resolve_checksums()
 
     def _resolve_checksums(self) -> None:
         made, self._bytes, self._held = self._bytes, [], 0
-        devices: dict[torch.device, list[tuple[Entry, torch.Tensor, Checksum]]] = {}
-        for each in made:
-            devices.setdefault(each[1].device, []).append(each)
-        for members in devices.values():
-            whole_bytes = own.numpy(own.cpu(functions.cat([copied for _, copied, _ in members])))
-            start = 0
-            for entry, copied, checksum in members:
-                end = start + own.numel(copied)
-                entry["md5"] = checksum(whole_bytes[start:end])
-                start = end
+        for (entry, _, checksum), read in zip(made, fetched_bytes([copied for _, copied, _ in made])):
+            entry["md5"] = checksum(read)
 
     def note_choices(self, entry: Entry, indices: torch.Tensor, source: Source | None) -> None:
         """Put choices into `entry`, now or at `resolve`."""
@@ -352,14 +349,32 @@ class Statistics:
 
 Checksum = Callable[[np.ndarray[Any, Any]], str]
 """`tensors.crc32` or `tensors.xor`."""
-_MOST_HELD = 1 << 26
-"""Bytes that are copied on devices before they are read for checksums, 64 MiB; a guess."""
 
 
-def _copied_bytes(tensor: torch.Tensor) -> torch.Tensor:
+def waits(tensor: torch.Tensor) -> bool:
+    """True if the bytes of a tensor are copied on its device, and read with those of others.
+
+    A larger one is read at once: there may be no room for its copy.
+    """
+    return not tensor.is_cpu and 0 < own.numel(tensor) * own.element_size(tensor) <= MOST_ON_DEVICE
+
+
+def copied_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of the bytes of a tensor on its device, one dimension: the user may write to it before they are read."""
     copied = beneath_transforms(own.clone, own.resolve_neg(own.resolve_conj(tensor)))
     return cast(torch.Tensor, own.view(own.reshape(copied, -1), torch.uint8))
+
+
+def fetched_bytes(copies: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
+    """The bytes of what `copied_bytes` made, on the host, with one transfer from each device."""
+    found = [np.zeros(0, np.uint8)] * len(copies)
+    for members in _by_device(copies):
+        together = functions.cat([copies[i] for i in members]) if len(members) > 1 else copies[members[0]]
+        read, start = own.numpy(own.cpu(together)), 0
+        for i in members:
+            end = start + own.numel(copies[i])
+            found[i], start = read[start:end], end
+    return found
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -301,6 +301,9 @@ class JournalSink(Sink):
     def _resolve(self) -> None:
         """Fetch the statistics that are still on a device, and write the records that needed them."""
         delayed, self._delayed = self._delayed, []
+        if self._has_writer:
+            # Before the records that name their files.
+            self._tensor_writer.fetch()
         try:
             if self._tensors.pending():
                 self._tensors.resolve()
@@ -348,6 +351,8 @@ class JournalSink(Sink):
         """Write the tensors of a forward whose results differ from those of the reference run."""
         # A backward has an ``output`` as well; msProbe compares none.
         if call.wanted and naming.is_forward(call.name) and "output" in call.fields:
+            # The tensors of a call are kept no longer than it lasts, and so a device is read for each call.
+            self._resolve()
             differing = reference.differing(call.name, call.fields)
             if differing is not None and all(differing.are_returned):
                 self._tensor_writer.write_held(call.held or [])

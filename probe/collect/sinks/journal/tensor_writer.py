@@ -13,7 +13,7 @@ from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files, log
 from probe.common.dump import naming
-from probe.common.interfaces import Entry, TensorFile
+from probe.common.interfaces import MOST_ON_DEVICE, DeviceFile, Entry, TensorFile
 
 _GIB = 1 << 30
 """Bytes of one GiB."""
@@ -252,7 +252,7 @@ class TensorCopy(NamedTuple):
     """A tensor that is not written yet."""
 
     name: str
-    file: TensorFile
+    file: TensorFile | DeviceFile
     entry: Entry
 
 
@@ -278,8 +278,10 @@ class TensorWriter:
         self._budget = budget
         self._folds = files.folds_names(folder.tensor_folder)
         self._written = DedupWriter(budget)
-        self._waiting: HeldTensors = []
+        self._waiting: list[tuple[str, TensorFile, Entry]] = []
         self._size = 0
+        self._on_device: list[tuple[str, DeviceFile, Entry]] = []
+        self._size_on_device = 0
 
     def saving(self, held: HeldTensors | None = None) -> SaveTensor:
         """A function that saves the tensors of one value, under names of their own; their entries then name the files.
@@ -307,13 +309,29 @@ class TensorWriter:
         for copy in held:
             self._put(copy)
 
+    def fetch(self) -> None:
+        """Read what devices keep, in one transfer, and go on with it as with what is on the host."""
+        there, self._on_device, self._size_on_device = self._on_device, [], 0
+        if not there:
+            return
+        files_there = [file for _, file, _ in there]
+        try:
+            read = files_there[0].read(files_there)
+        except Exception as error:
+            for name, _, entry in there:
+                self._folder.log_error(name, error)
+                entry.pop("data_name", None)
+            return
+        for (name, _, entry), file in zip(there, read):
+            self._put(TensorCopy(name, file, entry))
+
     def write_waiting(self) -> None:
         """Write what was left for later."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         waiting.reverse()
         # Each copy is given back as soon as it is written.
         while waiting:
-            self._write(waiting.pop())
+            self._write(*waiting.pop())
 
     def _copy(self, value: Any, entry: Entry, path: str, copied: bool) -> TensorCopy | None:
         try:
@@ -328,24 +346,31 @@ class TensorWriter:
         return TensorCopy(name, file, entry)
 
     def _put(self, copy: TensorCopy) -> None:
-        if self._most is None:
-            self._write(copy)
+        name, file, entry = copy
+        if isinstance(file, DeviceFile):
+            self._on_device.append((name, file, entry))
+            self._size_on_device += file.size
+            if self._size_on_device > MOST_ON_DEVICE:
+                self.fetch()
             return
-        size = copy.file.size
+        if self._most is None:
+            self._write(name, file, entry)
+            return
+        size = file.size
         # What waits must fit whatever comes: its records, which name the files, will have been written.
         if self._size + size > min(self._most, self._budget.left):
             self.write_waiting()
         if size > self._most or size > self._budget.left:
-            self._write(copy)
+            self._write(name, file, entry)
             return
-        self._waiting.append(copy)
+        self._waiting.append((name, file, entry))
         self._size += size
 
-    def _write(self, copy: TensorCopy) -> None:
+    def _write(self, name: str, file: TensorFile, entry: Entry) -> None:
         try:
-            if self._written.write(self._folder.tensor_folder, copy.name, copy.file):
+            if self._written.write(self._folder.tensor_folder, name, file):
                 return
         except Exception as error:
-            self._folder.log_error(copy.name, error)
+            self._folder.log_error(name, error)
         # Without data_name the entry shows that there is no file, unless its record is written already.
-        copy.entry.pop("data_name", None)
+        entry.pop("data_name", None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Callable
 
-from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, SpectralNorm, trends_of
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
 from probe.common.interfaces import Handle, ModuleName
@@ -359,10 +360,11 @@ class FeatureTrends:
         self._trends, self._wanted, self._order, self._failed = trends_of(adapter), wanted, order, failed
         self._is_tensor = adapter.tensors.is_tensor
         linear = wanted.linear
-        self._linear: list[tuple[str, int, weakref.ref[Any], SpectralNorm]] = []
+        self._spectral_norms = self._trends.spectral_norms()
+        self._linear: list[tuple[str, int, weakref.ref[Any]]] = []
         if linear is not None:
             self._linear = [
-                (f"{path}.linear", chunk.number, weakref.ref(module), self._trends.spectral_norm())
+                (f"{path}.linear", chunk.number, weakref.ref(module))
                 for chunk in chunks
                 for path, module in chunk.modules
                 if self._trends.linear_weight(module) is not None and linear(f"{chunk.number}:{path}")
@@ -390,6 +392,8 @@ class FeatureTrends:
 
     def begin_step(self) -> None:
         """Forget the step before."""
+        self._waiting: list[tuple[Callable[[Any], None], Any]] = []
+        """Functions that add the rows of a call, each with its numbers, which may be on a device."""
         self._attention = TrendTable(ATTENTION, _ATTENTION_OPS, has_micro=True, has_shape=False)
         self._norms = TrendTable(LINEAR, _LINEAR_OPS, has_shape=False)
         self._routers = {
@@ -399,11 +403,15 @@ class FeatureTrends:
 
     def before(self) -> None:
         """The optimizer is about to step."""
-        for name, chunk, weak, norm in self._linear:
+        weights = {}
+        for at, (_, _, weak) in enumerate(self._linear):
             module = weak()
             weight = None if module is None else self._trends.linear_weight(module)
             if weight is not None:
-                self._norms.rows.append(TrendRow(name, chunk, 0, norm(weight), "", "", order=next(self._order)))
+                weights[at] = weight
+        for at, values in self._spectral_norms(weights).items() if weights else ():
+            name, chunk, _ = self._linear[at]
+            self._norms.rows.append(TrendRow(name, chunk, 0, values, "", "", order=next(self._order)))
 
     def forget_before(self) -> None:
         """Forget what `before` has read."""
@@ -411,6 +419,9 @@ class FeatureTrends:
 
     def tables(self) -> list[TrendTable]:
         """The rows of the step."""
+        waiting, self._waiting = self._waiting, []
+        for (add, _), values in zip(waiting, self._trends.read([made for _, made in waiting])):
+            add(values)
         return [self._attention, *self._routers.values(), self._norms]
 
     def _add_attention(self, module: Any, micro: int, args: Sequence[Any]) -> None:
@@ -421,9 +432,13 @@ class FeatureTrends:
             text = f"attention_hook: {module.path} has fewer than two tensors as positional arguments; no row is made."
             log.warning(text, once=f"monitor attention {module.path}")
             return
-        values = self._trends.attention(tensors[0], tensors[1], self._wanted.order)
-        name = f"{module.path}.attention"
-        self._attention.rows.append(TrendRow(name, module.chunk, micro, values, "", "", order=next(self._order)))
+        made = self._trends.attention(tensors[0], tensors[1], self._wanted.order)
+        name, table, order = f"{module.path}.attention", self._attention, next(self._order)
+        self._waiting.append((partial(self._attend, table, name, module.chunk, micro, order), made))
+
+    @staticmethod
+    def _attend(table: TrendTable, name: str, chunk: int, micro: int, order: int, values: Any) -> None:
+        table.rows.append(TrendRow(name, chunk, micro, values, "", "", order=order))
 
     def _add_routers(self, module: Any, micro: int, output: Any) -> None:
         wanted = self._wanted
@@ -435,13 +450,17 @@ class FeatureTrends:
                 text = f"{family}: {module.path} returns no tensor with a dimension for experts; no row is made."
                 log.warning(text, once=f"monitor router {module.path}")
                 continue
-            experts = self._trends.routing(tensors[0], family == ROUTER_LOGITS)
-            entropies, loads, probabilities = zip(*experts)
-            whole = sum(entropies), max(loads), max(probabilities)
-            names = [f"{module.path}.router", *(f"{module.path}.expert_{at}" for at in range(len(experts)))]
-            table = self._routers[family]
-            for name, values in zip(names, [whole, *experts]):
-                table.rows.append(TrendRow(name, module.chunk, micro, values, "", "", order=next(self._order)))
+            made = self._trends.routing(tensors[0], family == ROUTER_LOGITS)
+            orders = [next(self._order) for _ in range(tensors[0].shape[-1] + 1)]
+            self._waiting.append((partial(self._route, self._routers[family], module, micro, orders), made))
+
+    @staticmethod
+    def _route(table: TrendTable, module: Any, micro: int, orders: Sequence[int], experts: Any) -> None:
+        entropies, loads, probabilities = zip(*experts)
+        whole = sum(entropies), max(loads), max(probabilities)
+        names = [f"{module.path}.router", *(f"{module.path}.expert_{at}" for at in range(len(experts)))]
+        for name, values, order in zip(names, [whole, *experts], orders):
+            table.rows.append(TrendRow(name, module.chunk, micro, values, "", "", order=order))
 
 
 def _fits(chosen: Callable[[str], bool] | None, path: str) -> bool:

@@ -303,9 +303,10 @@ class ParameterTrends:
 
     def _add_signatures(self, wanted: WantedSignatures) -> None:
         table = TrendTable(SIGN, wanted.ops, more=(CHECKSUM,) if wanted.checksum else ())
-        measurer = self._measurers["gradient"]
-        for each, gradient in self._gradients():
-            found = measurer.signature(gradient, wanted.bounds, wanted.checksum, wanted.bits)
+        pairs = list(self._gradients())
+        values = [gradient for _, gradient in pairs]
+        signatures = self._measurers["gradient"].signatures(values, wanted.bounds, wanted.checksum, wanted.bits)
+        for (each, gradient), found in zip(pairs, signatures):
             if found is None:
                 continue
             more = (found.checksum,) if wanted.checksum else ()
