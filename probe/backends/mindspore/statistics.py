@@ -17,6 +17,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from probe.backends.mindspore.host_memory import Summary, in_one_pass
 from probe.backends.mindspore.internals import no_grad
 from probe.backends.shared import tensors
 from probe.common.interfaces import Entry, StatisticsMode
@@ -193,12 +194,14 @@ class Statistics:
     def fill(self, entry: Entry, tensor: Tensor, summary: StatisticsMode) -> None:
         """Put the four statistics of a tensor of any shape and type into `entry`, now or at `resolve`."""
         if self._on_host:
-            array = to_array(tensor)
-            *four, sketch = summarize(array, summary.high_precision, summary.sketch)
-            entry.update(zip(KEYS, four))
+            found = in_one_pass(tensor, summary.high_precision, summary.sketch)
+            if found is None:
+                found = summarize(to_array(tensor), summary.high_precision, summary.sketch)
+            entry["Max"], entry["Min"], entry["Mean"], entry["Norm"], sketch = found
             if sketch is not None:
                 entry["sketch"] = sketch
-            if summary.nonfinite and tensors.shows(entry) and array.dtype.kind != "c":
+            if summary.nonfinite and tensors.shows(entry) and tensor.dtype not in _COMPLEX:
+                array = to_array(tensor)
                 # numpy has no bfloat16 of its own.
                 wide = array if array.dtype.kind == "f" else array.astype(np.float32)
                 tensors.add(entry, *tensors.counted(wide))
@@ -283,7 +286,7 @@ def as_saved(tensor: Tensor) -> Array:
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
 
 
-def summarize(array: Array, high_precision: bool, sketched: bool) -> tuple[Any, Any, Any, Any, bytes | None]:
+def summarize(array: Array, high_precision: bool, sketched: bool) -> Summary:
     """Max, Min, Mean and Norm of an array as plain Python numbers, ``None`` for an empty one, and its packed sketch."""
     kind = array.dtype.kind
     if sketched and kind == "b" and array.ndim and array.size:
