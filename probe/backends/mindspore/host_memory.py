@@ -19,9 +19,10 @@ from typing_extensions import TypeAlias
 from probe.backends.mindspore import internals
 from probe.backends.mindspore.internals import HAS_NODES, is_contiguous, no_grad, storage_offset, strides_of
 from probe.backends.shared import tensors
+from probe.common.numerics.formats import TABLE
 
 Summary: TypeAlias = tuple[Any, Any, Any, Any, Optional[bytes]]
-"""Max, Min, Mean and Norm as plain Python numbers, ``None`` for what there is not, and the packed sketch or ``None``."""
+"""Max, Min, Mean and Norm as plain Python numbers, ``None`` where there is none, and the packed sketch or ``None``."""
 
 _KINDS = {getattr(ms, name): kind for name, kind in tensors.KINDS.items() if hasattr(ms, name)}
 if tensors.KINDS:
@@ -29,7 +30,13 @@ if tensors.KINDS:
 _INTEGERS = frozenset(getattr(ms, name) for name in tensors.KINDS if "int" in name and hasattr(ms, name))
 _SQUARES_LEAVE_RANGE = frozenset((ms.float32, ms.bfloat16))
 """Types whose sum of squares may be infinite or 0 in float32 while the norm is not."""
+_BYTES = {getattr(ms, line.name): line.bits // 8 for line in TABLE if line.name in tensors.KINDS}
+_BYTES[ms.bool_] = 1
+"""The size of an element; a tensor of mindtorch does not tell."""
 _ONE = (1,)
+
+KNOWS_ADDRESSES = HAS_NODES and internals.address_of is not None and tensors.reduce is not None
+"""True if one pass describes nearly every tensor: before 2.7.2 one that no operation has used may have no address."""
 
 
 def in_one_pass(tensor: Tensor, high_precision: bool, sketched: bool) -> Summary | None:
@@ -78,7 +85,7 @@ def _find_address() -> Callable[[Tensor], int]:
     address_of = internals.address_of
     if address_of is None:
         return lambda tensor: 0
-    if HAS_NODES or _counts_offset(address_of):
+    if KNOWS_ADDRESSES or _counts_offset(address_of):
         return address_of
 
     def address_of_view(tensor: Tensor) -> int:
@@ -86,13 +93,13 @@ def _find_address() -> Callable[[Tensor], int]:
         offset: int = storage_offset(tensor)
         if not offset and is_contiguous(tensor):
             return 0
-        return address_of(tensor) + offset * tensor.itemsize
+        return address_of(tensor) + offset * _BYTES[tensor.dtype]
 
     return address_of_view
 
 
 def _counts_offset(address_of: Callable[[Tensor], int]) -> bool:
-    """True if the address of a view is that of its first element, as from 2.7.1 on, and not that of the whole tensor."""
+    """True if the address of a view is that of its first element, as from 2.7.1 on, and not of the whole tensor."""
     with no_grad():
         whole = Tensor([0, 1], ms.int32)
         return address_of(ops.narrow(whole, 0, 1, 1)) != address_of(whole)

@@ -189,11 +189,12 @@ class Statistics:
     def __init__(self) -> None:
         self._waiting: list[tuple[Entry, tuple[Any, ...], tuple[Any, ...]]] = []
         self._sketches: list[tuple[Entry, Tensor]] = []
-        self._on_host: bool = ms.get_context("device_target") == "CPU"
+        self.on_host: bool = ms.get_context("device_target") == "CPU"
+        """True if tensors are in host memory."""
 
     def fill(self, entry: Entry, tensor: Tensor, summary: StatisticsMode) -> None:
         """Put the four statistics of a tensor of any shape and type into `entry`, now or at `resolve`."""
-        if self._on_host:
+        if self.on_host:
             found = in_one_pass(tensor, summary.high_precision, summary.sketch)
             if found is None:
                 found = summarize(to_array(tensor), summary.high_precision, summary.sketch)
@@ -215,10 +216,10 @@ class Statistics:
             self._waiting.append((entry, results, finite))
 
     def sketch(self, entry: Entry, tensor: Tensor) -> None:
-        """Put the sketch of a tensor of any shape and type into `entry` if it is not there, now or at `resolve`."""
-        if "sketch" in entry or tensor.dtype not in _NUMBERS:
+        """Put the sketch of a tensor of any shape and type into `entry`, now or at `resolve`."""
+        if tensor.dtype not in _NUMBERS:
             return
-        if self._on_host or 0 in tensor.shape:
+        if self.on_host or 0 in tensor.shape:
             entry["sketch"] = packed(to_array(tensor))
             return
         with no_grad():
@@ -254,7 +255,7 @@ class Statistics:
             for (entry, _), sketch in zip(made, fetched([sums for _, sums in made])):
                 entry["sketch"] = sketch
         # The process may have been given another device since.
-        self._on_host = ms.get_context("device_target") == "CPU"
+        self.on_host = ms.get_context("device_target") == "CPU"
 
 
 def to_array(tensor: Tensor) -> Array:

@@ -38,7 +38,7 @@ def numbers(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64])
 def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend.adapter.tensors._statistics, "_on_host", False)
+    monkeypatch.setattr(backend.adapter.tensors._statistics, "on_host", False)
     summary = StatisticsMode(nonfinite=True)
     given = ([1.0, np.nan, -2.0, np.inf], [np.inf, np.nan], [1.0, 2.0], np.nan)
     entries = [backend.adapter.tensors.describe_tensor(Tensor(np.array(values), dtype), summary) for values in given]
@@ -78,7 +78,7 @@ def test_the_device_gives_what_the_host_gives_and_records_nothing_of_its_own(
     on_host, waiting = collect(runs, backend, level, tmp_path / "host")
     assert waiting == 0
     # Before the pass: `start` describes the buffers of modules, after which the device is looked up again.
-    away = partial(monkeypatch.setattr, backend.adapter.tensors._statistics, "_on_host", False)
+    away = partial(monkeypatch.setattr, backend.adapter.tensors._statistics, "on_host", False)
     on_device, waiting = collect(runs, backend, level, tmp_path / "device", away)
     assert waiting > 5
     assert on_device.names == on_host.names and on_device.tree == on_host.tree
