@@ -33,7 +33,7 @@ _SQUARES_LEAVE_RANGE = frozenset((ms.float32, ms.bfloat16))
 _BYTES = {getattr(ms, line.name): line.bits // 8 for line in TABLE if line.name in tensors.KINDS}
 _BYTES[ms.bool_] = 1
 """The size of an element; a tensor of mindtorch does not tell."""
-_ONE = (1,)
+_ONE: tuple[int, ...] = (1,)
 
 KNOWS_ADDRESSES = HAS_NODES and internals.address_of is not None and tensors.reduce is not None
 """True if one pass describes nearly every tensor: before 2.7.2 one that no operation has used may have no address."""
@@ -52,9 +52,9 @@ def in_one_pass(tensor: Tensor, high_precision: bool, sketched: bool) -> Summary
     address = _find_address()(tensor)
     if not address:
         return None
-    if is_contiguous(tensor):
-        axes, strides = (math.prod(shape),), _ONE
-    else:
+    axes: tuple[int, ...] = (math.prod(shape),)
+    strides = _ONE
+    if not is_contiguous(tensor):
         axes, strides = shape, tuple(strides_of(tensor))
     largest, smallest, mean, norm, sketch = tensors.reduce(address, axes, strides, kind, high_precision, sketched)
     if dtype is ms.bool_:
