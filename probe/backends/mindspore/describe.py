@@ -11,10 +11,11 @@ from mindspore import Tensor
 from probe.backends.mindspore import internals, statistics
 from probe.backends.mindspore.backward_tracker import unaliased
 from probe.backends.mindspore.guards import unobserved
+from probe.backends.mindspore.host_memory import KNOWS_ADDRESSES, in_one_pass
 from probe.backends.mindspore.statistics import KEYS, Statistics, dtype_name, to_array
 from probe.backends.protocol import Source
 from probe.backends.shared.choices import choices_of
-from probe.backends.shared.tensors import npy_file
+from probe.backends.shared.tensors import npy_file, shows
 from probe.common.dump.choices import CHOICES
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
@@ -24,11 +25,6 @@ _takes_gradient = internals.requires_gradient
 
 def is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
-
-
-def direct_describer(summary: StatisticsMode) -> None:
-    """None: there is no faster way."""
-    return None
 
 
 def content_mark(tensor: Any) -> None:
@@ -65,7 +61,6 @@ class MindSporeTensors:
     def __init__(self, values: Callable[[Any, str | None], Entry | None] | None = None) -> None:
         self._statistics = Statistics()
         self.is_tensor = is_tensor
-        self.direct_describer = direct_describer
         self.content_mark = content_mark
         self.memory = memory
         self.counted_memory = None
@@ -77,6 +72,35 @@ class MindSporeTensors:
 
     def resolve(self) -> None:
         unobserved(self._statistics.resolve)
+
+    def direct_describer(self, summary: StatisticsMode) -> Callable[[Any], Entry | None] | None:
+        """See `Tensors.direct_describer`: of tensors on the CPU that one pass describes."""
+        if summary.mode != "statistics" or not KNOWS_ADDRESSES:
+            return None
+        statistics, high_precision, sketch, nonfinite = (
+            self._statistics, summary.high_precision, summary.sketch, summary.nonfinite
+        )  # fmt: skip
+
+        def describe(value: Any) -> Entry | None:
+            if not isinstance(value, Tensor) or not statistics.on_host:
+                return None
+            try:
+                found = in_one_pass(value, high_precision, sketch)
+            except Exception:
+                # The plain way says what it is.
+                return None
+            if found is None:
+                return None
+            entry: Entry = {"type": "mindspore.Tensor", "dtype": dtype_name(value.dtype), "shape": list(value.shape)}
+            entry["Max"], entry["Min"], entry["Mean"], entry["Norm"], packed = found
+            if nonfinite and shows(entry):
+                return None
+            if packed is not None:
+                entry["sketch"] = packed
+            entry["requires_grad"] = requires_grad(value)
+            return entry
+
+        return describe
 
     def note_choices(self, entry: Entry, indices: Tensor, source: Source | None) -> None:
         """See `Tensors.note_choices`; on a device the call is waited for."""
@@ -96,7 +120,7 @@ class MindSporeTensors:
             if summary.mode != "xor":
                 entry.update(dict.fromkeys(KEYS))
             reason = str(error).split("\n")[0]
-        if summary.sketch and reason is None:
+        if summary.sketch and reason is None and "sketch" not in entry:
             # On a device a dtype may have a checksum and no kernels.
             with contextlib.suppress(RuntimeError, NotImplementedError):
                 self._statistics.sketch(entry, tensor)

@@ -6,6 +6,7 @@ See `probe.backends.shared.internals`. MSAdapter uses the same, since its tensor
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -32,6 +33,12 @@ register_hook: Callable[..., int] = getattr(TensorPy, "register_hook", _no_hook)
 remove_hook: Callable[[int], None] = getattr(TensorPy, "remove_hook", _nothing)
 wait_pipeline: Callable[[Any], None] = getattr(TensorPy, "wait_pipeline", _nothing)
 """Waits until a tensor is computed; raises what failed."""
+address_of: Callable[[Any], int] | None = getattr(TensorPy, "_data_ptr", None)
+"""The address of a tensor's memory; waits until all that was called is computed."""
+is_contiguous: Callable[[Any], bool] = getattr(TensorPy, "is_contiguous", bool)
+strides_of: Callable[[Any], Sequence[int]] = getattr(TensorPy, "stride", tuple)
+"""Steps between neighbours along each dimension, in elements."""
+storage_offset: Callable[[Any], int] = getattr(TensorPy, "storage_offset", int)
 DtypeKind: type = _find("_c_expression.typing.Type", type(None), "dtypes among arguments are not described")
 """The class of MindSpore's dtypes."""
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")

@@ -17,6 +17,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from probe.backends.mindspore.host_memory import Summary, in_one_pass
 from probe.backends.mindspore.internals import no_grad
 from probe.backends.shared import tensors
 from probe.common.interfaces import Entry, StatisticsMode
@@ -188,17 +189,20 @@ class Statistics:
     def __init__(self) -> None:
         self._waiting: list[tuple[Entry, tuple[Any, ...], tuple[Any, ...]]] = []
         self._sketches: list[tuple[Entry, Tensor]] = []
-        self._on_host: bool = ms.get_context("device_target") == "CPU"
+        self.on_host: bool = ms.get_context("device_target") == "CPU"
+        """True if tensors are in host memory."""
 
     def fill(self, entry: Entry, tensor: Tensor, summary: StatisticsMode) -> None:
         """Put the four statistics of a tensor of any shape and type into `entry`, now or at `resolve`."""
-        if self._on_host:
-            array = to_array(tensor)
-            *four, sketch = summarize(array, summary.high_precision, summary.sketch)
-            entry.update(zip(KEYS, four))
+        if self.on_host:
+            found = in_one_pass(tensor, summary.high_precision, summary.sketch)
+            if found is None:
+                found = summarize(to_array(tensor), summary.high_precision, summary.sketch)
+            entry["Max"], entry["Min"], entry["Mean"], entry["Norm"], sketch = found
             if sketch is not None:
                 entry["sketch"] = sketch
-            if summary.nonfinite and tensors.shows(entry) and array.dtype.kind != "c":
+            if summary.nonfinite and tensors.shows(entry) and tensor.dtype not in _COMPLEX:
+                array = to_array(tensor)
                 # numpy has no bfloat16 of its own.
                 wide = array if array.dtype.kind == "f" else array.astype(np.float32)
                 tensors.add(entry, *tensors.counted(wide))
@@ -212,10 +216,10 @@ class Statistics:
             self._waiting.append((entry, results, finite))
 
     def sketch(self, entry: Entry, tensor: Tensor) -> None:
-        """Put the sketch of a tensor of any shape and type into `entry` if it is not there, now or at `resolve`."""
-        if "sketch" in entry or tensor.dtype not in _NUMBERS:
+        """Put the sketch of a tensor of any shape and type into `entry`, now or at `resolve`."""
+        if tensor.dtype not in _NUMBERS:
             return
-        if self._on_host or 0 in tensor.shape:
+        if self.on_host or 0 in tensor.shape:
             entry["sketch"] = packed(to_array(tensor))
             return
         with no_grad():
@@ -251,7 +255,7 @@ class Statistics:
             for (entry, _), sketch in zip(made, fetched([sums for _, sums in made])):
                 entry["sketch"] = sketch
         # The process may have been given another device since.
-        self._on_host = ms.get_context("device_target") == "CPU"
+        self.on_host = ms.get_context("device_target") == "CPU"
 
 
 def to_array(tensor: Tensor) -> Array:
@@ -283,7 +287,7 @@ def as_saved(tensor: Tensor) -> Array:
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
 
 
-def summarize(array: Array, high_precision: bool, sketched: bool) -> tuple[Any, Any, Any, Any, bytes | None]:
+def summarize(array: Array, high_precision: bool, sketched: bool) -> Summary:
     """Max, Min, Mean and Norm of an array as plain Python numbers, ``None`` for an empty one, and its packed sketch."""
     kind = array.dtype.kind
     if sketched and kind == "b" and array.ndim and array.size:

@@ -10,9 +10,12 @@ import dumped
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, mint, nn
+from mindspore import Tensor, mint, nn, ops
 
 import probe
+from probe.backends.mindspore.host_memory import in_one_pass
+from probe.backends.mindspore.statistics import summarize, to_array
+from probe.backends.shared import tensors
 from probe.common.interfaces import StatisticsMode
 
 KEYS = ("Max", "Min", "Mean", "Norm")
@@ -38,7 +41,7 @@ def numbers(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64])
 def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend.adapter.tensors._statistics, "_on_host", False)
+    monkeypatch.setattr(backend.adapter.tensors._statistics, "on_host", False)
     summary = StatisticsMode(nonfinite=True)
     given = ([1.0, np.nan, -2.0, np.inf], [np.inf, np.nan], [1.0, 2.0], np.nan)
     entries = [backend.adapter.tensors.describe_tensor(Tensor(np.array(values), dtype), summary) for values in given]
@@ -48,6 +51,35 @@ def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, m
     found = [[entry.get(key, "none") for key in ("Nonfinite", "Finite Max", "Finite Min")] for entry in entries]
     assert found == [[2, 1.0, -2.0], [2, None, None], ["none"] * 3, [1, None, None], ["none"] * 3]
     assert list(entries[0])[6:8] == ["Norm", "Nonfinite"]
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "permuted": lambda x: x.permute(2, 0, 1),
+    "rows": lambda x: x[1:],
+    "columns": lambda x: ops.narrow(x, 2, 3, 5),
+    "repeated": lambda x: ops.broadcast_to(x[:1], x.shape),
+}
+
+
+@pytest.mark.skipif(tensors.reduce is None, reason="nothing is compiled")
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16, ms.float64, ms.int32, ms.uint8, ms.bool_])
+def test_a_tensor_read_where_it_lies_has_the_statistics_of_a_copy(dtype: Any) -> None:
+    whole = (Tensor(np.random.default_rng(0).normal(size=(6, 40, 9)), ms.float32) * 9 + 20).astype(dtype)
+    for given in (whole, whole[0, 0, 0], whole * 0):
+        found = in_one_pass(given, False, True)
+        assert found is not None and repr(found) == repr(summarize(to_array(given), False, True))
+    for name, view in VIEWS.items():
+        found, expected = in_one_pass(view(whole), False, True), summarize(to_array(view(whole)), False, True)
+        assert found is not None and (found[:2], found[4]) == (expected[:2], expected[4]), name
+        # Added up in the order of the memory, not of the view.
+        assert found[2:4] == expected[2:4] or found[2:4] == pytest.approx(expected[2:4], rel=1e-6), name
+
+
+def test_what_one_pass_cannot_tell_is_left_to_numpy() -> None:
+    beyond = Tensor(np.full(9, 1e25, np.float32)) + 0
+    for given in (beyond, beyond * 1e-25 * 1e-25, Tensor(np.zeros((0, 3), np.float32)), Tensor([1j], ms.complex64)):
+        assert in_one_pass(given, False, True) is None
+    assert in_one_pass(Tensor([np.inf, 1.0], ms.float32) + 0, False, False) == (np.inf, 1.0, np.inf, np.inf, None)
 
 
 def sketches(folder: Any) -> dict[str, Any]:
@@ -78,7 +110,7 @@ def test_the_device_gives_what_the_host_gives_and_records_nothing_of_its_own(
     on_host, waiting = collect(runs, backend, level, tmp_path / "host")
     assert waiting == 0
     # Before the pass: `start` describes the buffers of modules, after which the device is looked up again.
-    away = partial(monkeypatch.setattr, backend.adapter.tensors._statistics, "_on_host", False)
+    away = partial(monkeypatch.setattr, backend.adapter.tensors._statistics, "on_host", False)
     on_device, waiting = collect(runs, backend, level, tmp_path / "device", away)
     assert waiting > 5
     assert on_device.names == on_host.names and on_device.tree == on_host.tree
