@@ -125,8 +125,11 @@ agreement: .tox/bootstrap/.installed
 	$(TOX) run -e torch,mindspore,msadapter --notest
 	$(TOX) run -e agreement
 
-dist wheels: .tox/bootstrap/.installed
-	$(TOX) run -e $@
+dist: .tox/bootstrap/.installed
+	$(TOX) run -e dist
+
+wheels: .tox/bootstrap/.installed
+	$(TOX) run -e wheels,wheels-stable
 
 # A checkout without .git, such as an unpacked sdist, has no place for hooks.
 develop: .venv/.installed

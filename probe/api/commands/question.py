@@ -11,7 +11,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TextIO, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, Union
 
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
@@ -19,6 +19,9 @@ from probe.common.given_paths import as_given, values_as_given
 from probe.common.harmless_text import print_text
 from probe.common.progress import ProgressCallback
 from probe.common.report.json_values import to_json
+
+if TYPE_CHECKING:
+    from probe.api.commands.ci import Check
 
 FINE, FOUND, TROUBLE = 0, 1, 2
 INTERRUPTED, PIPE_CLOSED = 130, 141
@@ -152,11 +155,13 @@ class Answer:
         lines: Makes the text, perhaps while it is printed.
         as_json: Makes the keys of the command; a list, of an object for each dump or pair, where programs read one.
         found: True if something was found, for status 1. A function is called when the answer has been printed.
+        checks: Makes the parts that a CI shows as tests of their own; ``None``: the answer is one test.
     """
 
     lines: Callable[[], Iterable[Line]]
     as_json: Callable[[], dict[str, Any] | list[Any]]
     found: bool | Callable[[], bool] = False
+    checks: Callable[[], list[Check]] | None = None
 
 
 class Question(ABC):
