@@ -47,9 +47,9 @@ $ msprobe overflow_check -i run_a/step0 -o result --json | grep -e '"command"' -
  "status": 1,
 ```
 
-This page has the keys of each. [`json.schema.json`](json.schema.json) has the same as a JSON Schema (2020-12), with a definition of
-each command and flag by its title, to which the tests hold what the commands print. Both are made by `python docs/json_schemas.py`
-of `probe/api/commands/printed.py`. Within a `version` no key is removed or changes its meaning; keys may be added.
+This page has the keys of each. [`json.schema.json`](json.schema.json) has the same as a JSON Schema (2020-12): `anyOf`
+has an entry for each command, and for each flag with which it prints something else, with its name as title. The tests
+hold what the commands print to it. `python docs/json_schemas.py` makes both of `probe/api/commands/printed.py`. Within a `version` no key is removed or changes its meaning; keys may be added.
 
 With exit status 2 or 130 an object may have the first four keys alone:
 
@@ -143,7 +143,7 @@ def _with_numbers(value: Any) -> Any:
 def page(found: dict[str, Any]) -> str:
     """The page on the schema."""
     definitions = found["$defs"]
-    trouble, *commands = found["anyOf"]
+    _, *commands = found["anyOf"]
     first = set(definitions["Trouble"]["properties"])
     parts = [_HEAD, _table(definitions["Trouble"], set()), "\n## Commands\n"]
     shown: dict[str, str] = {}

@@ -62,7 +62,7 @@ def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
     if not any(check.problem == ERROR for check in checks):
         checks += of_problems(problems)
     path = write_junit(folder, checks)
-    more = [f"junit: {path}", *annotations(checks, os.environ)]
+    more = [f"junit: {path}", *github_lines(checks, os.environ)]
     return replace(answer, lines=lambda: [*answer.lines(), *more])
 
 
@@ -136,7 +136,7 @@ def write_junit(folder: str, checks: Sequence[Check]) -> str:
     return path
 
 
-def annotations(checks: Iterable[Check], environment: Mapping[str, str]) -> Iterator[str]:
+def github_lines(checks: Iterable[Check], environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines by which a job of GitHub Actions shows what failed; none anywhere else.
 
     https://docs.github.com/actions/reference/workflow-commands-for-github-actions has the form.

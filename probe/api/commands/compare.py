@@ -73,7 +73,7 @@ class Compare(Question):
             help="exit status 1 if the runs diverge, or a row has this result or a worse one; "
             "2 if that cannot be told (never)",
         )
-        add("--ci", action="store_true", help="for a job: write junit.xml, annotate on GitHub, fail if the runs diverge")
+        add("--ci", action="store_true", help="for a job: write junit.xml, annotate on GitHub, fail if runs diverge")
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
         arguments.add_max_memory(parser, "with --rerun: ")
         add_merging(parser)

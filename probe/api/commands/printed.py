@@ -6,7 +6,7 @@ exit statuses hold what each command prints to the schema.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 from typing_extensions import NotRequired, TypedDict
 
@@ -56,30 +56,30 @@ class ShownItem(_FiniteRange):
     name: str
     state: str
     """``input``, ``parameters``, ``output`` …"""
-    dtype: Optional[str]
-    shape: Optional[list[int]]
+    dtype: str | None
+    shape: list[int] | None
     Max: Statistic
     Min: Statistic
     Mean: Statistic
     Norm: Statistic
     Nonfinite: NotRequired[int]
     """The number of elements that are not finite."""
-    requires_grad: Optional[bool]
-    md5: Optional[str]
+    requires_grad: bool | None
+    md5: str | None
     value: Any
     """The value of a plain argument."""
-    data_name: Optional[str]
+    data_name: str | None
     """The file of the tensor."""
-    made_by: NotRequired[Optional[str]]
+    made_by: NotRequired[str | None]
     """With ``--items``: the record that made the tensor."""
-    sketch: NotRequired[Optional[list[float]]]
+    sketch: NotRequired[list[float] | None]
 
 
 class ShownRecord(TypedDict):
     """A call, forward or backward."""
 
     name: str
-    inside: Optional[str]
+    inside: str | None
     """The module around it."""
     items: list[ShownItem]
     stack: NotRequired[list[str]]
@@ -90,16 +90,16 @@ class ShownDump(TypedDict):
     """A dump."""
 
     path: str
-    step: Optional[int]
-    rank: Optional[int]
+    step: int | None
+    rank: int | None
     framework: str
     task: str
     level: str
     died: bool
     """True for the journal of a run that died."""
     records_in_dump: int
-    first_nan: Optional[ShownItem]
-    first_infinity: Optional[ShownItem]
+    first_nan: ShownItem | None
+    first_infinity: ShownItem | None
     records: list[ShownRecord]
 
 
@@ -107,25 +107,25 @@ class TimelineEntry(TypedDict):
     """The first output of one call in one step."""
 
     record: str
-    step: Optional[int]
+    step: int | None
     process: str
     Max: Statistic
     Norm: Statistic
-    growth: Optional[float]
+    growth: float | None
     """The norm divided by that of the step before."""
 
 
 class UpdatedParameterEntry(TypedDict):
-    """What one update changed in a parameter."""
+    """A parameter, and its change by one update."""
 
     name: str
     group: int
-    state_step: Optional[float]
+    state_step: float | None
     elements: int
     gradient_norm: Statistic
     parameter_norm: Statistic
-    note: Optional[str]
-    update_norm: Optional[dict[str, Any]]
+    note: str | None
+    update_norm: dict[str, Any] | None
     """An estimate and its interval."""
 
 
@@ -156,15 +156,15 @@ class PairDivergence(TypedDict):
     answer: str
     """``divergence``, ``none`` or ``cannot_tell``."""
     why: str
-    follows: Optional[Origin]
+    follows: Origin | None
     """The step and rank whose divergence has reached this pair."""
-    first: Optional[Unexplained]
+    first: Unexplained | None
     stack: list[str]
     """The call stack of the first call in the target."""
     golden_stack: list[str]
     suspects: list[Unexplained]
     """All later calls that diverge by themselves."""
-    merged: Optional[MergedRanks]
+    merged: MergedRanks | None
 
 
 class OutsideEntry(TypedDict):
@@ -187,7 +187,7 @@ class ComparedPair(TypedDict):
     step: str
     mode: str
     """``statistics``, ``tensor`` or ``checksum``."""
-    levels: tuple[Optional[str], Optional[str]]
+    levels: tuple[str | None, str | None]
     divergence: PairDivergence
     undecided: list[Difference]
     """Differences whose effect cannot be told; empty where the runs diverge."""
@@ -224,7 +224,7 @@ class ComparedPair(TypedDict):
     missing: list[str]
     """Steps and ranks that one run lacks."""
     left_out: str
-    page: Optional[str]
+    page: str | None
     """The page of ``--html``."""
 
 
@@ -233,7 +233,7 @@ class FirstOfRanks(TypedDict):
 
     step: str
     ranks: dict[str, list[dict[str, Any]]]
-    answer: Optional[str]
+    answer: str | None
     files: list[str]
 
 
@@ -247,7 +247,7 @@ class ComparedRanks(Trouble):
     """The ranks of one run, compared with each other."""
 
     ranks: list[int]
-    steps: list[Optional[int]]
+    steps: list[int | None]
     findings: list[RankFinding]
     facts: list[str]
     checked: int
@@ -271,7 +271,7 @@ class ComparedResumed(Trouble):
     uninterrupted_step: int
     states: list[StateEntry]
     steps: list[tuple[int, int]]
-    first: Optional[dict[str, Any]]
+    first: dict[str, Any] | None
     """The first call with other bits."""
 
 
@@ -289,7 +289,7 @@ class ComparedGradients(Trouble):
     """Two runs of task ``grad_probe``."""
 
     ranks: list[ProbedRank]
-    first_turn: Optional[dict[str, Any]]
+    first_turn: dict[str, Any] | None
 
 
 class Files(Trouble):
@@ -302,7 +302,7 @@ class Graph(Files):
     """The page of two runs, or of one."""
 
     nodes: int
-    first_divergence: Optional[str]
+    first_divergence: str | None
     verdict: list[str]
     remarks: list[str]
     unpaired: list[str]
@@ -318,7 +318,7 @@ class GraphFolders(Trouble):
 
 
 class OverflowFinding(TypedDict):
-    """What made a value that is not finite."""
+    """A cause of values that are not finite."""
 
     kind: str
     rank: int
@@ -328,7 +328,7 @@ class OverflowFinding(TypedDict):
     members: list[tuple[int, str]]
     source: str
     sentence: str
-    module: Optional[str]
+    module: str | None
     stack: list[str]
     values: list[dict[str, Any]]
     forward: list[dict[str, Any]]
@@ -343,7 +343,7 @@ class OverflowFinding(TypedDict):
 class OverflowStep(TypedDict):
     """The findings of a step."""
 
-    step: Optional[int]
+    step: int | None
     mode: NotRequired[str]
     findings: list[OverflowFinding]
     affected: dict[str, int]
@@ -358,7 +358,7 @@ class OverflowStep(TypedDict):
 
 
 class Overflow(Files):
-    """What is not finite, and who made it."""
+    """The values that are not finite, and their causes."""
 
     format: int
     path: str
@@ -392,7 +392,7 @@ class RolloutTokenEntry(TypedDict):
     position: int
     step: Any
     rank: Any
-    token: Optional[int]
+    token: int | None
     rollout: float
     training: float
     context: list[int]
@@ -452,17 +452,17 @@ class KernelVerdict(TypedDict):
     """One line."""
     bound: str
     """The origin of the tolerance."""
-    ratio: Optional[float]
+    ratio: float | None
     """The error of the worst element by its tolerance."""
-    tolerance: Optional[float]
-    worst_index: Optional[list[int]]
+    tolerance: float | None
+    worst_index: list[int] | None
     worst_result: Any
     worst_reference: Any
-    max_ulp: Optional[float]
-    mean_ulp: Optional[float]
-    share_over: Optional[float]
+    max_ulp: float | None
+    mean_ulp: float | None
+    share_over: float | None
     """The share of elements whose error is over the tolerance."""
-    fits: Optional[str]
+    fits: str | None
     """The lower precision that explains a failing result."""
 
 
@@ -473,7 +473,7 @@ class CheckedResult(TypedDict):
     of: str
     dtype: str
     reference_dtype: str
-    shape: Optional[list[int]]
+    shape: list[int] | None
     verdict: KernelVerdict
 
 
@@ -503,7 +503,7 @@ class Checked(Trouble):
     seconds: float
     counts: dict[str, int]
     cases: list[CheckedCase]
-    second_stage: Optional[list[Any]]
+    second_stage: list[Any] | None
     files: list[str]
 
 
@@ -518,7 +518,7 @@ class CheckedDump(TypedDict):
     seconds: float
     counts: dict[str, int]
     cases: list[CheckedCase]
-    second_stage: Optional[list[Any]]
+    second_stage: list[Any] | None
     files: list[str]
 
 
@@ -526,8 +526,8 @@ class DeviceCase(TypedDict):
     """A call on two devices."""
 
     name: str
-    forward: Optional[str]
-    backward: Optional[str]
+    forward: str | None
+    backward: str | None
     """``null`` if it was not run."""
     message: str
     worst: str
@@ -546,10 +546,10 @@ class ReplayedResult(TypedDict):
     name: str
     of: str
     dtype: str
-    shape: Optional[list[int]]
-    recorded_and_now: Optional[dict[str, Any]]
+    shape: list[int] | None
+    recorded_and_now: dict[str, Any] | None
     now_and_exact: KernelVerdict
-    recorded_and_exact: Optional[KernelVerdict]
+    recorded_and_exact: KernelVerdict | None
     overflow: str
 
 
@@ -567,7 +567,7 @@ class Replayed(Files):
     is_random: bool
     notes: list[str]
     results: list[ReplayedResult]
-    smaller: Optional[dict[str, Any]]
+    smaller: dict[str, Any] | None
     """With ``--minimise``: the same keys for smaller inputs, and ``text``."""
 
 
@@ -632,20 +632,20 @@ class CheckpointPath(TypedDict):
 class CheckpointParameter(TypedDict):
     """A pair of parameters."""
 
-    name: Optional[str]
-    other_name: Optional[str]
+    name: str | None
+    other_name: str | None
     verdict: str
-    max_abs: Optional[float]
-    max_rel: Optional[float]
-    ulp_max: Optional[float]
-    ulp_mean: Optional[float]
-    l2: Optional[float]
-    relative_l2: Optional[float]
-    cos: Optional[float]
-    shape: Optional[list[int]]
-    other_shape: Optional[list[int]]
-    dtype: Optional[str]
-    other_dtype: Optional[str]
+    max_abs: float | None
+    max_rel: float | None
+    ulp_max: float | None
+    ulp_mean: float | None
+    l2: float | None
+    relative_l2: float | None
+    cos: float | None
+    shape: list[int] | None
+    other_shape: list[int] | None
+    dtype: str | None
+    other_dtype: str | None
     how: str
     counts: bool
     """True if the difference is more than rounding."""
@@ -657,7 +657,7 @@ class CheckpointReplica(TypedDict):
     path: str
     name: str
     ranks: Any
-    max_abs: Optional[float]
+    max_abs: float | None
 
 
 class CheckpointSetting(TypedDict):
@@ -727,7 +727,7 @@ class MonitorRun(TypedDict):
     path: str
     ranks: list[int]
     steps: int
-    first: Optional[Alert]
+    first: Alert | None
     fed_by: list[FeedingRow]
     followed: list[FollowedEntry]
     incidents: list[IncidentEntry]
@@ -738,12 +738,12 @@ class MonitorRun(TypedDict):
 
 
 class TwoMonitors(TypedDict, total=False):
-    """What two runs have in common; absent for one run."""
+    """The comparison of two runs; absent for one run."""
 
-    first_difference: Optional[dict[str, Any]]
+    first_difference: dict[str, Any] | None
     compared_rows: int
     common_steps: int
-    first_turn: Optional[dict[str, Any]]
+    first_turn: dict[str, Any] | None
 
 
 class Monitored(Trouble, MonitorRun, TwoMonitors):
@@ -817,21 +817,21 @@ class ConfigTemplate(Trouble):
     """A configuration."""
 
     content: dict[str, Any]
-    file: Optional[str]
+    file: str | None
 
 
 class InstalledFramework(TypedDict):
     """A framework."""
 
     name: str
-    version: Optional[str]
-    works: Optional[bool]
+    version: str | None
+    works: bool | None
     """``null`` if it was not tried."""
     text: str
 
 
 class Diagnosis(Trouble):
-    """What is installed."""
+    """The installed packages, and whether they work."""
 
     msprobe: str
     python: str
@@ -839,7 +839,7 @@ class Diagnosis(Trouble):
     frameworks: list[InstalledFramework]
     conflicts: list[str]
     compiled: dict[str, bool]
-    packages: dict[str, Optional[str]]
+    packages: dict[str, str | None]
 
 
 PRINTED: dict[str, Any] = {

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "json.schema.json"
 
 
@@ -30,7 +32,7 @@ def hold_to_schema(printed: Any, command: str) -> None:
     Raises:
         AssertionError: no definition fits; the message has the closest errors.
     """
-    jsonschema = __import__("pytest").importorskip("jsonschema")
+    jsonschema = pytest.importorskip("jsonschema")
     schema = _closed()
     is_trouble = isinstance(printed, dict) and printed.get("status", 0) > 1 and len(printed) == 4
     title = "trouble" if is_trouble else command
