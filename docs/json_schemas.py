@@ -40,16 +40,16 @@ _HEAD = """# What `--json` prints
 
 `--json` of every command prints one JSON value, an object or a list of objects:
 
-<!-- status 1 -->
 ```console
 $ msprobe overflow_check -i run_a/step0 -o result --json | grep -e '"command"' -e '"status"'
  "command": "overflow_check",
- "status": 1,
+ "status": 0,
 ```
 
 This page has the keys of each. [`json.schema.json`](json.schema.json) has the same as a JSON Schema (2020-12): `anyOf`
 has an entry for each command, and for each flag with which it prints something else, with its name as title. The tests
-hold what the commands print to it. `python docs/json_schemas.py` makes both of `probe/api/commands/printed.py`. Within a `version` no key is removed or changes its meaning; keys may be added.
+hold what the commands print to it. `python docs/json_schemas.py` makes both of
+`probe/api/commands/printed.py`. Within a `version` no key is removed or changes its meaning; keys may be added.
 
 With exit status 2 or 130 an object may have the first four keys alone:
 
