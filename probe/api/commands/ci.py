@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import xml.etree.ElementTree as xml
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from probe.api.commands.question import Answer
+from probe.api.commands.question import Answer, Check
 from probe.api.commands.two_runs import DIVERGENCE, why_untold
 from probe.common import files
 from probe.common.harmless_text import printable
@@ -20,34 +20,6 @@ FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 """The elements of JUnit XML for a test that fails, that could not be made, and that was left out."""
 JUNIT_FILE = "junit.xml"
 _NEWLINE = "\n"
-
-
-@dataclass(frozen=True)
-class Check:
-    """A part of an answer that a CI shows as one test.
-
-    Args:
-        group: The name of the class that the test belongs to: the step.
-        name: The name of the test: the rank.
-        problem: `FAILURE`, `ERROR` or `SKIPPED`; empty if nothing is wrong.
-        lines: The answer; the first line is the title.
-        details: Lines that are shown if somebody asks for them.
-        path: The user's file in which the problem begins; empty if that is not known.
-        line: The number of the line in it.
-    """
-
-    group: str
-    name: str
-    problem: str
-    lines: Sequence[str]
-    details: Sequence[str] = ()
-    path: str = ""
-    line: int = 0
-
-
-def of_problems(problems: Sequence[str]) -> list[Check]:
-    """Return a check for each thing that could not be compared."""
-    return [Check("compare", f"problem {number}", ERROR, [text]) for number, text in enumerate(problems, 1)]
 
 
 def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.question import Answer, Invocation, Question, UsageError
+from probe.api.commands.question import Answer, Check, Invocation, Question, UsageError
 from probe.api.commands.two_runs import (
     DIVERGENCE,
     NEVER,
@@ -24,7 +24,6 @@ from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
-    from probe.api.commands.ci import Check
     from probe.common.parallel.tasks import Where
     from probe.compare.first_difference import Analysis
     from probe.compare.in_python import RunAgain

@@ -11,7 +11,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, Union
+from typing import Any, ClassVar, Protocol, TextIO, Union
 
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
@@ -19,9 +19,6 @@ from probe.common.given_paths import as_given, values_as_given
 from probe.common.harmless_text import print_text
 from probe.common.progress import ProgressCallback
 from probe.common.report.json_values import to_json
-
-if TYPE_CHECKING:
-    from probe.api.commands.ci import Check
 
 FINE, FOUND, TROUBLE = 0, 1, 2
 INTERRUPTED, PIPE_CLOSED = 130, 141
@@ -145,6 +142,34 @@ class Command(Protocol):
 
 Line = Union[str, tuple[str, str]]
 """A line of an answer: a text, or a text and a style of rich for terminals."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A part of an answer that a CI shows as one test.
+
+    Args:
+        group: The name of the class that the test belongs to: the step.
+        name: The name of the test: the rank.
+        problem: ``failure``, ``error`` or ``skipped``; empty if nothing is wrong.
+        lines: The answer; the first line is the title.
+        details: Lines that are shown if somebody asks for them.
+        path: The user's file in which the problem begins; empty if that is not known.
+        line: The number of the line in it.
+    """
+
+    group: str
+    name: str
+    problem: str
+    lines: Sequence[str]
+    details: Sequence[str] = ()
+    path: str = ""
+    line: int = 0
+
+
+def of_problems(problems: Sequence[str]) -> list[Check]:
+    """Return a check for each thing that could not be compared."""
+    return [Check("compare", f"problem {number}", ERROR, [text]) for number, text in enumerate(problems, 1)]
 
 
 @dataclass(frozen=True)
