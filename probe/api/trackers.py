@@ -16,7 +16,7 @@ from probe.common.errors import MissingDependency
 if TYPE_CHECKING:
     from probe.compare.in_python import Verdict
 
-_PREFIX = "msprobe"
+_PREFIX = "precision"
 _REFUSED_BY_MLFLOW = re.compile(r"[^\w\-. :/]")
 
 
@@ -54,7 +54,7 @@ def to_tensorboard(
     Args:
         folder: The folder of the file, such as the log folder of the training.
         monitor: The output folder of a monitor.
-        verdict: The result of `probe.verdict`; its text is a text ``msprobe/verdict``.
+        verdict: The result of `probe.verdict`; its text is a text ``precision/verdict``.
 
     Raises:
         MissingDependency: tensorboard is not installed.
@@ -75,7 +75,7 @@ def to_tensorboard(
 
 
 def to_wandb(run: Any, monitor: str | os.PathLike[str] | None = None, verdict: Verdict | None = None) -> None:
-    """Log to a run of Weights & Biases, whose own steps stay as they are: the axis of the values is ``msprobe/step``.
+    """Log to a run of Weights & Biases, whose own steps stay as they are: the axis of the values is ``precision/step``.
 
     Args:
         run: The run, as ``wandb.init()`` returns it.
@@ -98,7 +98,7 @@ def to_mlflow(monitor: str | os.PathLike[str] | None = None, verdict: Verdict | 
 
     Args:
         monitor: The output folder of a monitor. A character that MLflow refuses in a name becomes ``_``.
-        verdict: The result of `probe.verdict`: the tag ``msprobe.conclusion`` and the artifact ``msprobe_verdict.txt``.
+        verdict: The result of `probe.verdict`: the tag ``precision.conclusion`` and the artifact ``precision_verdict.txt``.
 
     Raises:
         MissingDependency: mlflow is not installed.

@@ -33,9 +33,9 @@ def test_tensorboard_has_the_rows_and_the_text(monitor: Path, verdict: Verdict, 
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     probe.to_tensorboard(tmp_path / "logs", monitor, verdict)
     found = accumulators.EventAccumulator(str(tmp_path / "logs")).Reload()
-    events = found.Scalars(f"msprobe/{NAME}")
+    events = found.Scalars(f"precision/{NAME}")
     assert [(event.step, event.value) for event in events] == [*enumerate(VALUES)]
-    (text,) = found.Tensors("msprobe/verdict")[0].tensor_proto.string_val
+    (text,) = found.Tensors("precision/verdict")[0].tensor_proto.string_val
     assert text.decode().split("  \n")[0] == verdict.answer[0]
 
 
@@ -52,9 +52,9 @@ def test_wandb_gets_them_on_an_axis_of_their_own(
     probe.to_wandb(run, monitor, verdict)
     summary = dict(run.summary)
     run.finish()
-    assert [(each["msprobe/step"], each[f"msprobe/{NAME}"]) for each in logged] == [*enumerate(VALUES)]
-    assert summary["msprobe/conclusion"] == "divergence" and summary[f"msprobe/{NAME}"] == VALUES[-1]
-    assert summary["msprobe/verdict"] == str(verdict)
+    assert [(each["precision/step"], each[f"precision/{NAME}"]) for each in logged] == [*enumerate(VALUES)]
+    assert summary["precision/conclusion"] == "divergence" and summary[f"precision/{NAME}"] == VALUES[-1]
+    assert summary["precision/verdict"] == str(verdict)
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
@@ -68,8 +68,8 @@ def test_mlflow_gets_them_under_names_that_it_takes(
     with mlflow.start_run() as run:
         probe.to_mlflow(monitor, verdict)
     client = mlflow.tracking.MlflowClient()
-    history = client.get_metric_history(run.info.run_id, "msprobe/rank0/actv/head_0_.output/norm")
+    history = client.get_metric_history(run.info.run_id, "precision/rank0/actv/head_0_.output/norm")
     assert [(each.step, each.value) for each in history] == [*enumerate(VALUES)]
-    assert client.get_run(run.info.run_id).data.tags["msprobe.conclusion"] == "divergence"
-    (path,) = tmp_path.glob("runs/**/msprobe_verdict.txt")
+    assert client.get_run(run.info.run_id).data.tags["precision.conclusion"] == "divergence"
+    (path,) = tmp_path.glob("runs/**/precision_verdict.txt")
     assert path.read_text(encoding="utf-8") == str(verdict)

@@ -22,6 +22,11 @@ JUNIT_FILE = "junit.xml"
 _NEWLINE = "\n"
 
 
+def of_problems(problems: Sequence[str]) -> list[Check]:
+    """Return a check for each thing that could not be compared."""
+    return [Check("compare", f"problem {number}", ERROR, [text]) for number, text in enumerate(problems, 1)]
+
+
 def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
     """Write the checks of an answer to a folder; returns the answer with the annotations and the path of the file.
 

@@ -167,11 +167,6 @@ class Check:
     line: int = 0
 
 
-def of_problems(problems: Sequence[str]) -> list[Check]:
-    """Return a check for each thing that could not be compared."""
-    return [Check("compare", f"problem {number}", ERROR, [text]) for number, text in enumerate(problems, 1)]
-
-
 @dataclass(frozen=True)
 class Answer:
     """The answer of a command, for people and for machines; one of both is asked for, and made then.
