@@ -98,7 +98,8 @@ def to_mlflow(monitor: str | os.PathLike[str] | None = None, verdict: Verdict | 
 
     Args:
         monitor: The output folder of a monitor. A character that MLflow refuses in a name becomes ``_``.
-        verdict: The result of `probe.verdict`: the tag ``precision.conclusion`` and the artifact ``precision_verdict.txt``.
+        verdict: The result of `probe.verdict`: the tag ``precision.conclusion``, the artifact
+            ``precision_verdict.txt``.
 
     Raises:
         MissingDependency: mlflow is not installed.
