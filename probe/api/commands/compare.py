@@ -87,7 +87,7 @@ class Compare(Question):
 
         try:
             answer = self._answer(args, invocation, watch)
-        except MsprobeException as error:
+        except (MsprobeException, OSError) as error:
             ci.write_junit(args.output_path, ci.of_problems([str(error)]))
             raise
         return ci.reported(answer, args.output_path, invocation.problems)
