@@ -29,6 +29,10 @@
 #                              PARTS="fused packages" does these parts and makes what they need, no more; others are
 #                              pairs, faults, ports, speed; ARGUMENTS="--packages mambapy" takes one pair of packages
 #   make fuzz SECONDS=60       every reader fuzzed for so long
+#   make agreement             one network dumped by every backend, and compared; makes the environments that it needs
+#   make develop               an environment for changes to this repository, in ./.venv, and its hooks for commits
+#   make dist                  what is released for every machine, in ./dist: the sources, and a wheel without compiled parts
+#   make wheels                the wheels with compiled parts for this kind of machine, in ./dist; on Linux it takes docker
 #   make docs                  the pages below docs as a site, in ./site; a broken link fails
 #   make lint | benchmark | clean
 
@@ -55,7 +59,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-pack demo-live demo-overflow demo-precheck demo-rollout demo-checkpoints demo-fingerprint demo-twice demo-ranks demo-monitor demo-experts demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-pack demo-live demo-overflow demo-precheck demo-rollout demo-checkpoints demo-fingerprint demo-twice demo-ranks demo-monitor demo-experts demo-mindspore demo-msadapter test check lint docs agreement develop dist wheels benchmark verdicts reliability processors newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -116,6 +120,22 @@ lint: .tox/bootstrap/.installed
 
 docs: .tox/bootstrap/.installed
 	$(TOX) run -e docs -- --site-dir site
+
+agreement: .tox/bootstrap/.installed
+	$(TOX) run -e torch,mindspore,msadapter --notest
+	$(TOX) run -e agreement
+
+dist: .tox/bootstrap/.installed
+	$(TOX) run -e dist
+
+wheels: .tox/bootstrap/.installed
+	$(TOX) run -e wheels,wheels-stable
+
+# A checkout without .git, such as an unpacked sdist, has no place for hooks.
+develop: .venv/.installed
+	.venv/bin/python -m pip install --quiet --editable '.[torch,compare,dev]'
+	test ! -e .git || .venv/bin/pre-commit install
+	@echo 'source .venv/bin/activate, and then for example: pytest tests/common/numerics'
 
 benchmark: .tox/bootstrap/.installed
 	$(TOX) run -e benchmark

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import acc_check as acc_check
     from probe.api.replaying import replay as replay
+    from probe.api.trackers import to_mlflow as to_mlflow
+    from probe.api.trackers import to_tensorboard as to_tensorboard
+    from probe.api.trackers import to_wandb as to_wandb
     from probe.collect.sinks.sink import Needs as Needs
     from probe.collect.sinks.sink import Sink as Sink
     from probe.common.dump.reading.dump import Dump as Dump
@@ -42,7 +45,8 @@ __all__ = [
     "Dump", "Fingerprint", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly",
     "RolloutReport", "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance",
     "factor", "find_overflow", "fingerprint", "graph_diff", "load_monitor", "open_graph", "read", "replay",
-    "response_anomaly", "rollout_check", "sketch", "verdict",
+    "response_anomaly", "rollout_check", "sketch", "to_mlflow",
+    "to_tensorboard", "to_wandb", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -54,6 +58,9 @@ _FOUND_IN = {
     "ckpt_compare": "probe.api.comparing",
     "Replay": "probe.api.replaying",
     "replay": "probe.api.replaying",
+    "to_mlflow": "probe.api.trackers",
+    "to_tensorboard": "probe.api.trackers",
+    "to_wandb": "probe.api.trackers",
     "RolloutReport": "probe.rollout.report",
     "rollout_check": "probe.api.comparing",
     "Graph": "probe.graph.graph",

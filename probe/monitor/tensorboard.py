@@ -43,6 +43,13 @@ class EventFile:
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars]
         self._writer.add_event(self._event(wall_time=clock.now(), step=step, summary=self._summary(value=values)))
 
+    def add_text(self, tag: str, text: str) -> None:
+        """Add a text with its tag; its lines stay lines."""
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
+        lines = text.replace("\n", "  \n")  # as Markdown ends a line
+        self._writer.add_event(self._event(wall_time=clock.now(), step=0, summary=text_pb(tag, lines)))
+
     def write(self, step: TrendStep, rank: int) -> None:
         """Add the rows of a step; the tag of a value is the inner key of its row, ``_`` and the op."""
         for table in step.tables:

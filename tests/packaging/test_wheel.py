@@ -1,4 +1,4 @@
-"""The wheel, built with the compiled parts and without a compiler, works in an environment that has nothing else.
+"""The wheels, with the compiled parts, without a compiler and as releases have them, work in an empty environment.
 
 The environment `wheel` of tox.ini runs this, and no other: it builds, and installs PyTorch.
 """
@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CASE = ROOT / "tests" / "compare" / "cases" / "missing_apis_stat"
-COMPILED = {"_differences", "_digests", "_frames", "_makers", "_reduction", "_plain_tensors"}
-KINDS = ("compiled", "python")
+INSTALLED = Path(__file__).parent / "installed.py"
+KINDS = {"compiled": "all", "python": "none"}
+"""What `installed.py` is to find, by the kind of wheel."""
+RELEASED = {"stable": "cp311-abi3-", "none": "py3-none-any"}
+"""The end of the name of a wheel, by PROBE_PARTS."""
 # The sources of the compiled parts are in the source distribution only.
 DATA = {
     path.relative_to(ROOT).as_posix()
@@ -40,7 +42,7 @@ def call(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Both wheels, built from the source distribution."""
+    """All wheels, built from the source distribution."""
     folder = tmp_path_factory.mktemp("wheels")
     call(sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT, cwd=folder)
     (source,) = folder.glob("*.tar.gz")
@@ -48,7 +50,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     call(*pip, "--wheel-dir", folder / "compiled", cwd=folder)
     # Distutils takes the compiler from here.
     call(*pip, "--wheel-dir", folder / "python", cwd=folder, CC="/no/compiler", CXX="/no/compiler")
-    return {kind: next((folder / kind).glob("*.whl")) for kind in KINDS}
+    for parts in RELEASED:
+        call(*pip, "--wheel-dir", folder / parts, cwd=folder, PROBE_PARTS=parts)
+    return {kind: next((folder / kind).glob("*.whl")) for kind in (*KINDS, *RELEASED)}
 
 
 @dataclass
@@ -91,8 +95,19 @@ def test_the_wheel_holds_what_the_packages_need(kind: str, wheels: dict[str, Pat
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "probe").rglob("*.py")}
     assert modules <= names
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"probe", "msprobe"}
-    compiled = {Path(name).name.split(".")[0] for name in names if name.endswith((".so", ".pyd"))}
-    assert compiled == (COMPILED if kind == "compiled" else set())
+
+
+@pytest.mark.parametrize("parts", RELEASED)
+def test_a_wheel_for_other_machines_or_later_pythons_says_so_and_works(
+    parts: str, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    assert f"-{RELEASED[parts]}" in wheels[parts].name
+    if parts == "stable" and sys.version_info < (3, 11):
+        pytest.skip("the stable ABI has buffers from Python 3.11 on")
+    call(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    call(python, "-m", "pip", "install", "--quiet", wheels[parts], cwd=tmp_path)
+    call(python, INSTALLED, parts, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,8 +117,7 @@ def test_the_wheel_works_alone(kind: str, installed: Installed) -> None:
     where = call(installed.bin / "python", "-c", "import probe; print(probe.__file__, probe.__version__)", cwd=folder)
     assert "site-packages" in where
     assert call(installed.bin / "msprobe", "--version", cwd=folder).split() == ["msprobe", where.split()[-1]]
-    compare = [installed.bin / "msprobe", "compare", "-tp", CASE / "target", "-gp", CASE / "golden", "-o", "recorded"]
-    assert "rows by statistics" in call(*compare, cwd=folder)
+    call(installed.bin / "python", INSTALLED, KINDS[kind], cwd=folder)
     for run, epsilon in (("golden", "1e-5"), ("changed", "1e-2")):
         said = call(installed.bin / "msprobe", "run", "-o", f"{kind}_{run}", "train.py", epsilon, cwd=folder)
         assert "step 1: loss" in said

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import msprobe
 from exit_status_cases import Case, case_of
+from printed_json import hold_to_schema
 from scripts import CHECKOUT
 
 from probe.api.cli import COMMANDS, main
@@ -56,6 +57,7 @@ def check(
     assert not any(message in out for message in messages) or as_json
     if as_json:
         found = json.loads(out)
+        hold_to_schema(found, "monitor report" if command == "monitor" else command)
         if isinstance(found, list):
             return
         errors = [message.partition(": ")[2] for message in messages]

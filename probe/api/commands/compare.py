@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.question import Answer, Invocation, Question, UsageError
+from probe.api.commands.question import Answer, Check, Invocation, Question, UsageError
 from probe.api.commands.two_runs import (
     DIVERGENCE,
     NEVER,
@@ -69,16 +69,30 @@ class Compare(Question):
         add(
             "--fail-on",
             choices=[DIVERGENCE, "error", "warning", NEVER],
-            default=NEVER,
             help="exit status 1 if the runs diverge, or a row has this result or a worse one; "
             "2 if that cannot be told (never)",
         )
+        add("--ci", action="store_true", help="for a job: write junit.xml, annotate on GitHub, fail if runs diverge")
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
         arguments.add_max_memory(parser, "with --rerun: ")
         add_merging(parser)
         arguments.add_compat(arguments.add_rules(parser, "give rows their results; named, probe adds columns (probe)"))
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        if args.fail_on is None:
+            args.fail_on = DIVERGENCE if args.ci else NEVER
+        if not args.ci:
+            return self._answer(args, invocation, watch)
+        from probe.api.commands import ci
+
+        try:
+            answer = self._answer(args, invocation, watch)
+        except (MsprobeException, OSError) as error:
+            ci.write_junit(args.output_path, ci.of_problems([str(error)]))
+            raise
+        return ci.reported(answer, args.output_path, invocation.problems)
+
+    def _answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
         from probe.api.rules import PROBE, is_asked_for, rules_for
         from probe.common.parallel.tasks import Where
@@ -164,10 +178,17 @@ def _compared(
             found = list(compared)
     if run_again is not None:
         found = list(with_reruns(found, run_again))
+    left_out = list(invocation.problems)
     is_bad = is_failed(found, args.fail_on, invocation, options.rules is None)
+
+    def checks() -> list[Check]:
+        from probe.api.commands import ci
+
+        return [*ci.of_pairs(found, args.fail_on, options.rules is None), *ci.of_problems(left_out)]
+
     last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
     content = [{**summary.as_json(), "page": page or None} for summary in found]
-    return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad)
+    return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad, checks)
 
 
 def _analysed(

@@ -145,6 +145,29 @@ Line = Union[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
+class Check:
+    """A part of an answer that a CI shows as one test.
+
+    Args:
+        group: The name of the class that the test belongs to: the step.
+        name: The name of the test: the rank.
+        problem: ``failure``, ``error`` or ``skipped``; empty if nothing is wrong.
+        lines: The answer; the first line is the title.
+        details: Lines that are shown if somebody asks for them.
+        path: The user's file in which the problem begins; empty if that is not known.
+        line: The number of the line in it.
+    """
+
+    group: str
+    name: str
+    problem: str
+    lines: Sequence[str]
+    details: Sequence[str] = ()
+    path: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer of a command, for people and for machines; one of both is asked for, and made then.
 
@@ -152,11 +175,13 @@ class Answer:
         lines: Makes the text, perhaps while it is printed.
         as_json: Makes the keys of the command; a list, of an object for each dump or pair, where programs read one.
         found: True if something was found, for status 1. A function is called when the answer has been printed.
+        checks: Makes the parts that a CI shows as tests of their own; ``None``: the answer is one test.
     """
 
     lines: Callable[[], Iterable[Line]]
     as_json: Callable[[], dict[str, Any] | list[Any]]
     found: bool | Callable[[], bool] = False
+    checks: Callable[[], list[Check]] | None = None
 
 
 class Question(ABC):

@@ -174,13 +174,13 @@ def is_failed(summaries: Sequence[Summary], level: str, invocation: Invocation, 
 
 def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocation, is_by_answer: bool = True) -> None:
     """Report as a problem that runs without a difference of this level may have one in what was not compared."""
-    why = _why_untold(summaries, level == DIVERGENCE or is_by_answer)
+    why = why_untold(summaries, level == DIVERGENCE or is_by_answer)
     if why:
         what = "the runs diverge" if level == DIVERGENCE else f"--fail-on {level} applies"
         invocation.problem(f"cannot be told whether {what}: {why}")
 
 
-def _why_untold(summaries: Sequence[Summary], is_by_answer: bool) -> str:
+def why_untold(summaries: Sequence[Summary], is_by_answer: bool) -> str:
     """Reason why a difference of this level is not excluded; empty if it is."""
     from probe.compare.summary import is_unjudged
     from probe.compare.summary_text import UNTOLD, headline, uncompared

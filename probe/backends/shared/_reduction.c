@@ -6,16 +6,16 @@
 #include "_reduction.h"
 
 static int read_axes(PyObject *shape, PyObject *strides, Axis *axes, size_t *elements) {
-    if (!PyTuple_Check(shape) || !PyTuple_Check(strides) || PyTuple_GET_SIZE(shape) != PyTuple_GET_SIZE(strides) ||
-        PyTuple_GET_SIZE(shape) > DIMENSIONS) {
+    if (!PyTuple_Check(shape) || !PyTuple_Check(strides) || PyTuple_Size(shape) != PyTuple_Size(strides) ||
+        PyTuple_Size(shape) > DIMENSIONS) {
         PyErr_SetString(PyExc_ValueError, "shape and strides are tuples of the same length");
         return -1;
     }
-    int count = (int)PyTuple_GET_SIZE(shape);
+    int count = (int)PyTuple_Size(shape);
     *elements = 1;
     for (int i = 0; i < count; i++) {
-        Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, i));
-        Py_ssize_t stride = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, i));
+        Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
+        Py_ssize_t stride = PyLong_AsSsize_t(PyTuple_GetItem(strides, i));
         if (PyErr_Occurred()) return -1;
         if (size < 1 || stride < 0) {
             PyErr_SetString(PyExc_ValueError, "sizes are positive and strides not negative");

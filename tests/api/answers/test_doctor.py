@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,8 +103,8 @@ def test_what_is_there_is_listed_without_imports(tmp_path: Path, listed: Doctor)
         "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "collect/describing/_makers",
         "common/numerics/_differences", "common/numerics/_digests", "common/_frames",
     ):  # fmt: skip
-        built = Path(probe.__file__).parent / f"{path}{sysconfig.get_config_var('EXT_SUFFIX')}"
-        assert line(lines, built.name.partition(".")[0])[1] == ("there" if built.exists() else "missing:")
+        is_there = importlib.util.find_spec(f"probe.{path.replace('/', '.')}") is not None
+        assert line(lines, path.rpartition("/")[2])[1] == ("there" if is_there else "missing:")
 
 
 OWN = "not installed needs an environment of its own"

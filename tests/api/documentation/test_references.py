@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from probe._version import __version__
 from probe.common.dump.frameworks import FRAMEWORKS, numbers
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", ROOT / "tests" / "reference" / "README.md"]
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "tests" / "reference" / "README.md"]
 PAGES += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 DEVELOPMENT = sorted(ROOT.glob("docs/development/*.md"))
 FILE = re.compile(r"(?<![\w./-])(?:probe|msprobe|tests|benchmarks|docs|examples)/[\w./-]*[\w/]")
@@ -108,3 +109,21 @@ def test_nobody_is_told_to_install_by_a_name_that_is_somebody_elses() -> None:
     texts = {path: path.read_bytes() for path in files if path.suffix in (".py", ".md", ".ipynb", ".json", ".yaml")}
     wrong = [name(path) for path, text in texts.items() if b"msprobe[" in text or b"pip install msprobe" in text]
     assert len(texts) > 100 and wrong == []
+
+
+def test_workflows_and_hooks_call_what_there_is() -> None:
+    workflows = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob(".github/workflows/*.yml"))
+    listed = re.findall(r"^ +- ([a-z]+(?: ENV=[\w-]+)?(?: SECONDS=\d+)?)$", workflows, re.MULTILINE)
+    calls = [*listed, *re.findall(r"make ([a-z]+(?: ENV=[\w-]+)?) PYTHON", workflows)]
+    makefile, tox = ((ROOT / each).read_text(encoding="utf-8") for each in ("Makefile", "tox.ini"))
+    for target, _, arguments in (call.partition(" ") for call in calls):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+        environment = arguments.removeprefix("ENV=").replace("py39", "py{39,313}").replace("py313", "py{39,313}")
+        assert not arguments.startswith("ENV=") or f"[testenv:{environment}]" in tox or environment == "core", arguments
+    assert len(calls) > 15 and "docs" in calls and "wheels" in calls
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    assert all((ROOT / path).exists() for path in re.findall(r"tests/[\w/.]+", hooks))
+
+
+def test_the_version_to_cite_is_the_version() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
