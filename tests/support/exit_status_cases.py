@@ -246,7 +246,7 @@ def as_monitored(flag: str, *output: str, found: int = 1) -> dict[str, Case | Im
         "fine": Case(0, monitored(flag, 1.0, *output)),
         "found": Case(found, monitored(flag, 1e9, *output)),
         "unreadable": Case(2, monitored(flag, None, *output), "no column name"),
-        "wrong argument": Case(2, lambda folder: flag.split(), "the following arguments are required: DIR"),
+        "wrong argument": Case(2, lambda folder: flag.split(), "the following arguments are required: "),
         "nothing to judge": Case(2, lambda folder: [*flag.split(), str(folder)], "holds no rows of a monitor"),
         "interrupted": Case(130, monitored(flag, 1.0, *output), "interrupted."),
     }
