@@ -35,7 +35,7 @@ class Given:
 
 
 def gather(given: Given) -> Tokens:
-    """The tokens that the mask leaves, with what the sources say of them.
+    """The tokens that count by the mask, with the values of the sources for them.
 
     Raises:
         MsprobeException: the sources do not fit each other; one sentence names the first place.

@@ -125,6 +125,7 @@ def _updated(state: LiveState) -> list[Any]:
 
 def _print_once(state: LiveState) -> None:
     from probe.common.progress import console_of
+    from probe.monitor.alerts.rows import shown_name
 
     console = console_of(sys.stdout)
     if console is not None:
@@ -133,7 +134,7 @@ def _print_once(state: LiveState) -> None:
     print_text(_title(state))
     for row in state.most_deviating(_SHOWN_ALERTS):
         print_text(
-            f"{row.line} {row.name or '(root module)'} ({row.family}) rank {row.rank}: "
+            f"{row.line} {shown_name(row.name)} ({row.family}) rank {row.rank}: "
             f"norm {row.size:.3g}, usually {row.usual:.3g}"
         )
     for found in state.findings:
@@ -158,6 +159,8 @@ def _view(state: LiveState, height: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    from probe.monitor.alerts.rows import shown_name
+
     table = Table(expand=True, box=None, header_style="dim")
     for column, justify in (
         ("row", "left"),
@@ -171,7 +174,7 @@ def _view(state: LiveState, height: int) -> Any:
     for row in state.most_deviating(max(5, height - _SHOWN_ALERTS - _HEAD)):
         style = "red" if row.deviation > 1 else "yellow" if row.deviation > 0.5 else ""
         cells = (
-            row.name or "(root module)",
+            shown_name(row.name),
             row.family,
             str(row.rank),
             f"{row.size:.3g}",

@@ -127,11 +127,12 @@ def test_a_step_follows_the_one_that_diverged_through_its_parameters(tmp_path: P
     (next_one,) = followers.add_step([of_step(tmp_path, "step1", carried=APART)])
     assert bad.answer == "divergence" and bad.follows is None
     assert next_one.follows == Origin("step0", "rank0") and next_one.answer == "cannot_tell"
-    assert next_one.why == "step 1, rank 0 follows step 0, rank 0"
+    assert next_one.why == "step 1, rank 0 is not judged: step 0, rank 0 diverges before it"
     assert next_one.as_json()["divergence"]["follows"] == {"step": "step0", "label": "rank0"}
     lines = [text for text, _ in headline([bad, next_one])]
     assert (
-        lines[0].startswith("first divergence: step 0, rank 0: ") and "  step 1, rank 0 follows step 0, rank 0" in lines
+        lines[0].startswith("first divergence: step 0, rank 0: ")
+        and "  step 1, rank 0 is not judged: step 0, rank 0 diverges before it" in lines
     )
 
 

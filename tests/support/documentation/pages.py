@@ -21,8 +21,8 @@ A comment right above a block says what is different:
 - ``<!-- new process -->``: later blocks of Python have a process of their own, as a debugger wants that is made anew.
 - ``<!-- given: code -->``: Python that runs first, for what the reader has already.
 
-A page runs in a folder of its own, which holds `FIXTURES`: two small runs, and a configuration and a training of the
-examples.
+A page runs in a folder of its own, which holds `FIXTURES`: two small runs, and a configuration, a training and the
+public reports of the examples.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ FIXTURES = {
     "run_b": CASES / "multi_rank" / "golden",
     "config.json": ROOT / "examples" / "config.json",
     "train.py": ROOT / "examples" / "train.py",
+    "symptoms": ROOT / "examples" / "symptoms",
 }
 LANGUAGES = ("python", "sh", "console", "json", "yaml", "toml", "text")
 NOT_RUN = ("pip", "make", "pytest", "git", "tox", "source")
@@ -168,7 +169,8 @@ def environment(page: Path) -> str:
     found = blocks(page)
     needed = {block.environment for block in found if block.runs} - {""}
     if "train.py" not in {block.title for block in found}:
-        needed |= {"torch" for block in found if block.runs and "train.py" in block.text}  # that of `FIXTURES`
+        # Those of `FIXTURES`.
+        needed |= {"torch" for block in found if block.runs and re.search(r"\btrain\.py|symptoms/", block.text)}
     if needed <= {"torch", "integrations"}:
         return "integrations" if "integrations" in needed else "torch" if needed else "core"
     return needed.pop() if len(needed) == 1 else "agreement"
