@@ -18,6 +18,8 @@ A comment right above a block says what is different:
 
 - ``<!-- not run: reason -->``: it is only compiled or parsed, for that reason.
 - ``<!-- status 2 -->``: its command ends with that status.
+- ``<!-- runs below -->``: the answer, which a page shows first, is run after the block with ``<!-- then above -->``, or
+  after the last one.
 - ``<!-- new process -->``: later blocks of Python have a process of their own, as a debugger wants that is made anew.
 - ``<!-- given: code -->``: Python that runs first, for what the reader has already.
 
@@ -66,7 +68,7 @@ _PACKAGES = {
     "integrations": {"accelerate", "lightning", "transformers", "datasets", "msprobe.pytorch.integrations"},
     "torch": {"torch", "msprobe.pytorch"},
 }
-_MARK = re.compile(r"<!--\s*(not run|status|new process|given):?\s*(.*?)\s*-->\s*$", re.DOTALL)
+_MARK = re.compile(r"<!--\s*(not run|status|new process|given|runs below|then above):?\s*(.*?)\s*-->\s*$", re.DOTALL)
 
 
 @dataclass
@@ -163,6 +165,14 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+def in_order(page: Path) -> list[Block]:
+    """The blocks of a page as they are run."""
+    above = [block for block in blocks(page) if "runs below" in block.marks]
+    found = [block for block in blocks(page) if "runs below" not in block.marks]
+    behind = next((n for n, block in enumerate(found, 1) if "then above" in block.marks), len(found))
+    return [*found[:behind], *above, *found[behind:]]
+
+
 @functools.cache
 def environment(page: Path) -> str:
     """Where a page runs: an environment of tox.ini, ``core`` without a framework, ``agreement`` with two."""
@@ -195,7 +205,7 @@ def run_page(page: Path, folder: Path, interpreters: dict[str, str] | None = Non
     owner: dict[str, str] = {}  # by file, the environment that it needs
     running: _Program | None = None
     with ExitStack() as programs:
-        for block in blocks(page):
+        for block in in_order(page):
             if block.title:
                 (folder / block.title).parent.mkdir(exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")
