@@ -89,7 +89,7 @@ def test_files_are_used_by_a_command(tmp_path: Path) -> None:
     assert unused(page(tmp_path, GOOD.replace("$ python add.py", "$ echo 4"))) == ["page.md:8"]
 
 
-@pytest.mark.parametrize("example", ROOT.glob("examples/quick_start*.py"), ids=name)
+@pytest.mark.parametrize("example", [*ROOT.glob("examples/quick_start*.py")], ids=name)
 def test_an_example_is_listed_as_it_is(example: Path) -> None:
     # Without its docstring, and what the linter is told.
     code = example.read_text(encoding="utf-8").partition("\n")[2].replace("  # noqa: E402", "").strip()
