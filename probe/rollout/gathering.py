@@ -82,7 +82,7 @@ def _masked(tokens: Tokens, mask: Rows | None, rollout: Rows) -> Tokens:
     kept = _zeros_and_ones(_fit(mask, rollout))
     if not kept.any():
         raise MsprobeException(
-            f"{mask.name} leaves no token, because all are 0; allowed: 1 for the tokens of responses, 0 for others."
+            f"{mask.name} is 0 for every token, so none is left; allowed: 1 for the tokens of responses, 0 for others."
         )
     found = _without_empty(tokens).only(kept)
     return found if len(found) == len(tokens) else _with(found, masked_out=len(tokens) - len(found))

@@ -356,7 +356,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "found": Case(1, rollouts(2.0)),
         "unreadable": Case(2, rollouts(0.0, b"not numpy"), "b.npy: not a tensor"),
         "wrong argument": Case(2, rollouts(0.0, None, "--layers", "0"), "'0' is not a number"),
-        "nothing to judge": Case(2, rollouts(0.0, None, "--mask", "zeros.npy"), "leaves no token"),
+        "nothing to judge": Case(2, rollouts(0.0, None, "--mask", "zeros.npy"), "so none is left"),
         "interrupted": Case(130, rollouts(0.0), "interrupted."),
     },
     "acc_check": as_checked("-d", "cpu"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Compare(Question):
-    """Compare two dumps, row by row, and say where they part.
+    """Compare two dumps and name the first call that differs by more than rounding.
 
     The target is the run under test, the golden run is the baseline: dump.json, debug.json, the folder of one step, or
     a folder of steps; or the folders of two runs of task grad_probe. Give two paths, or take the two newest with

@@ -23,7 +23,7 @@ _FORMATS = ("html", "db", "model-explorer", "json")
 
 
 class GraphVisualize(Question):
-    """Show one dump as a graph, or two beside each other, in one HTML file.
+    """Show one dump as a graph, or two next to each other, in one HTML file.
 
     RUN is the run under test, BASELINE the one it is compared with: dump.json, the folder of one rank, of
     one step, or a folder of steps. The page goes to graph_<time>.html in the output folder and needs nothing else.

@@ -211,7 +211,7 @@ class MonitorDump(Question):
 
 
 class Monitor(CommandGroup):
-    """Read what a training monitor has written: who began, live, and as a page (msprobe trend)."""
+    """Read the files of a training monitor: the row that changed first, a live view, a page (msprobe trend)."""
 
     name = "monitor"
     commands = (MonitorReport(), MonitorWatch(), MonitorDump())
@@ -227,7 +227,7 @@ _MOST_RUNS = 8
 class Trend(Question):
     """Show the files of a training monitor as one HTML page: a heat map over step, rank and module, lines, and alerts.
 
-    DIR is the output folder of a monitor. Several folders are runs beside each other; the first value by which the
+    DIR is the output folder of a monitor. Several folders are runs next to each other; the first value by which the
     first two differ is marked.
     """
 
