@@ -46,7 +46,7 @@ _EPILOG = """which command:
                                                 msprobe monitor report ./monitor_output
   one operator is suspected                     msprobe acc_check ./run_a
   one call is suspected                         msprobe replay ./dump.json Functional.silu.0
-  environments or settings differ               msprobe config_check -d train.sh, and -c PACK_A PACK_B
+  environments or settings differ               msprobe config_check ./run_a ./run_b
   two runs of one program differ                msprobe run --twice train.py
   a resumed run goes on otherwise               msprobe compare ./resumed ./uninterrupted --resumed
   ranks drift apart                             msprobe compare --ranks ./run_a

@@ -61,6 +61,17 @@ def test_an_argument_is_without_effect_only_where_its_effect_would_have_shown(tm
     assert headline([found])[1][0] == f"  1 difference without effect on any value; {visible}"
 
 
+@pytest.mark.parametrize(
+    ("times", "ratio"), [(1024, "; its norm is 1,024 times that"), (1 / 8, "; its norm is 1/8 of that"), (1.5, "")]
+)
+def test_a_relative_error_of_one_has_the_ratio_of_the_norms(times: float, ratio: str, tmp_path: Path) -> None:
+    y = X @ W
+    name = "Functional.linear.0.forward"
+    wrong, right = ({name: call([tensor(X), tensor(W)], tensor(factor * y))} for factor in (np.float32(times), 1))
+    (effect,) = [text for text, _ in headline([summary(tmp_path, wrong, right)]) if text.startswith("  effect: ")]
+    assert effect.endswith(f"(identical inputs){ratio} of the golden run" if ratio else "(identical inputs)")
+
+
 def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
     answers = []
