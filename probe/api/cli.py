@@ -39,8 +39,8 @@ _EPILOG = """which command:
   see what was collected                        msprobe show ./msprobe_output
   loss differs between two runs                 msprobe compare ./run_a ./run_b
   the same for the two newest runs              msprobe compare --last
-  the same while the second run still runs      msprobe run --baseline ./run_b train.py
-  the same as a page to send                    msprobe graph_visualize ./run_a ./run_b
+  loss differs, the second run still runs       msprobe run --baseline ./run_b train.py
+  loss differs, as a page to send               msprobe graph_visualize ./run_a ./run_b
   loss is NaN or infinite                       msprobe overflow_check ./run_a
   loss drifts slowly                            msprobe run --task monitor train.py
                                                 msprobe monitor report ./monitor_output
