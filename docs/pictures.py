@@ -1,9 +1,9 @@
-"""Makes the pictures of docs/graph.md: the command writes the pages, and a browser shows each kind of view.
+"""Makes the pictures of the README and of docs/graph.md: commands write the pages, a browser shows each kind of view.
 
     python benchmarks/graph_pairs.py --out DIR --mindspore PYTHON      # real pairs of runs; needs torch
     python docs/pictures.py --pairs DIR --browser /usr/bin/chromium    # needs playwright
 
-The other pages are made of the recorded dumps in tests/graph/cases.
+The picture of the README is made of its two runs, the others of the recorded dumps in tests/graph/cases.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ _RANKS = "ranks-fault-qwen2"
 _ROLLED = [_TRAININGS.format("attention-rolled-q-vit", f"{side}/step0") for side in ("target", "golden")]
 _PORT = "dumps/ports/mindspore-port_llama-mindspore-torch-port_llama-dtype", "dumps/ports/torch-port_llama"
 
+_RUNS = {"golden": "1e-5", "changed": "1e-2"}
+"""The runs of the README, each with the argument of examples/train.py."""
+
 VIEWS = {
+    "first_result": Picture(("changed",), "golden"),
     "outline": Picture((_ROLLED[0],), _ROLLED[1]),
     "boxes": Picture((_ROLLED[0],), _ROLLED[1], _boxes),
     "overflow": Picture(("llama_nan",), "llama", _tab("Overflow")),
@@ -106,8 +110,15 @@ def small_png(pixels: bytes, width: int, height: int) -> bytes:
 
 
 def copied(name: str, pairs: Path | None, folder: Path) -> str:
-    """Copy a dump below `folder`, without the places of this machine; its path there."""
-    if name.startswith("dumps/"):
+    """Copy a dump below `folder`, or make it, without the places of this machine; its path there."""
+    if name in _RUNS:
+        shutil.copy(ROOT / "examples" / "train.py", folder)
+        command = [sys.executable, "-m", "probe.api.cli", "run", "-q", "-o", name, "train.py", _RUNS[name]]
+        subprocess.run(
+            command, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True
+        )
+        source = folder / name
+    elif name.startswith("dumps/"):
         assert pairs is not None
         source = pairs / name
         place = Path(*Path(name).parts[1:]).parts
@@ -116,8 +127,8 @@ def copied(name: str, pairs: Path | None, folder: Path) -> str:
         source = RECORDED / name
     if not (folder / name).exists():
         shutil.copytree(source, folder / name)
-        for file in (folder / name).rglob("stack.json"):
-            file.write_text(_PLACES.sub("", file.read_text(encoding="utf-8")), encoding="utf-8")
+    for file in (folder / name).rglob("stack.json"):
+        file.write_text(_PLACES.sub("", file.read_text(encoding="utf-8")), encoding="utf-8")
     return name
 
 

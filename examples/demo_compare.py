@@ -52,7 +52,7 @@ def compare(command: str = "compare") -> None:
     """Collect both runs, and give them to a subcommand of ``msprobe``."""
     collect()
     steps = [os.path.join(demo_summary.OUTPUT, name, "step0") for name in ("changed", "original")]
-    arguments = [command, "-tp", steps[0], "-gp", steps[1], "-o", os.path.join(demo_summary.OUTPUT, "result")]
+    arguments = [command, steps[0], steps[1], "-o", os.path.join(demo_summary.OUTPUT, "result")]
     print("\nmsprobe", *arguments, "\n", flush=True)
     subprocess.run([sys.executable, "-m", "probe.api.cli", *arguments], check=True)
 

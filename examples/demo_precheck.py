@@ -66,7 +66,7 @@ def main() -> None:
     train(run)
     (dump,) = glob.glob(os.path.join(run, "step0", "*", "dump.json"))
     # The kernels of this machine are right, those of the run were not: what is judged is what was recorded.
-    msprobe("acc_check", "-api_info", dump, "-d", "recorded", "-o", result)
+    msprobe("acc_check", dump, "-d", "recorded", "-o", result)
     script = os.path.join(result, "silu.py")
     msprobe("replay", dump, "Functional.silu.0", "--emit", script)
     print(f"\n{script}, which needs torch only:\n")

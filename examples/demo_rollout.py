@@ -78,7 +78,7 @@ def main() -> None:
     print(f"One forward pass of sequence {worst} on both sides:")
     dump(rollout, engine.policy, lambda: engine.prefill(batch, worst))
     dump(training, trainer.policy, lambda: trainer.forward(batch, worst))
-    msprobe("compare", "-tp", rollout, "-gp", training, "-o", compared)
+    msprobe("compare", rollout, training, "-o", compared)
 
 
 if __name__ == "__main__":

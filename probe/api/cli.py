@@ -39,14 +39,14 @@ _EPILOG = """which command:
   see what was collected                        msprobe show ./msprobe_output
   loss differs between two runs                 msprobe compare ./run_a ./run_b
   the same for the two newest runs              msprobe compare --last
-  the same while the second run still runs      msprobe run --against ./run_b train.py
-  the same as a page to send                    msprobe graph_visualize -tp ./run_a -gp ./run_b
-  loss is NaN or infinite                       msprobe overflow_check -i ./run_a
+  loss differs, the second run still runs       msprobe run --baseline ./run_b train.py
+  loss differs, as a page to send               msprobe graph_visualize ./run_a ./run_b
+  loss is NaN or infinite                       msprobe overflow_check ./run_a
   loss drifts slowly                            msprobe run --task monitor train.py
                                                 msprobe monitor report ./monitor_output
-  one operator is suspected                     msprobe acc_check -api_info ./run_a
+  one operator is suspected                     msprobe acc_check ./run_a
   one call is suspected                         msprobe replay ./dump.json Functional.silu.0
-  environments or settings differ               msprobe config_check -d train.sh, and -c PACK_A PACK_B
+  environments or settings differ               msprobe config_check ./run_a ./run_b
   two runs of one program differ                msprobe run --twice train.py
   a resumed run goes on otherwise               msprobe compare ./resumed ./uninterrupted --resumed
   ranks drift apart                             msprobe compare --ranks ./run_a

@@ -327,7 +327,7 @@ class RunningProgram:
         left_out = sum(loop.left_out for loop in self._loops.values())
         if left_out and _has_signal_handlers():
             # Without one, it is the tool itself that ran a step again.
-            log.info(f"not collected are calls of models by signal handlers ({left_out}): a step began or ended then.")
+            log.info(f"calls by signal handlers were not collected ({left_out}), because a step began or ended then.")
         forwards = sum(loop.forwards for loop in self._loops.values())
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if children and session is None:

@@ -98,7 +98,7 @@ def _check(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         raise MsprobeException(
             f'--twice compares what was recorded; the task is "{task}"; allowed: {", ".join(_TASKS)}.'
         )
-    for flag, value in (("--against", args.against), ("--stop-at", args.stop_at)):
+    for flag, value in (("--baseline", args.against), ("--stop-at", args.stop_at)):
         if value is not None:
             raise MsprobeException(
                 f"--twice cannot be used with {flag}: its second run is compared with its first one, when both ended."

@@ -285,7 +285,7 @@ class Summary(Findings):
             return ""
         if self.follows is not None:
             where = in_words(self.step, self.label) or "it"
-            return f"{where} follows {in_words(self.follows.step, self.follows.label)}"
+            return f"{where} is not judged: {in_words(self.follows.step, self.follows.label)} diverges before it"
         if self.uncompared:
             return self.uncompared
         if self.debug and self.differs:

@@ -105,8 +105,11 @@ def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]
     found = []
     for origin, those in reached.items():
         names = "; ".join(in_words(each.step, each.label) for each in those)
-        verb = "follows" if len(those) == 1 else "follow"
-        found.append((f"  {names} {verb} {in_words(origin.step, origin.label)}", style))
+        verb = "is" if len(those) == 1 else "are"
+        where = in_words(origin.step, origin.label)
+        found.append(
+            (f"  {names} {verb} not judged: {where} diverges before {'it' if len(those) == 1 else 'them'}", style)
+        )
         for each in those:
             if each.with_effect:
                 own = each.with_effect[0]
@@ -219,7 +222,8 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     counts = ", ".join(f"{number} {result}" for result, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode.value}: {counts}", summary.worst)]
     if summary.follows is not None:
-        found.append((f"  follows {in_words(summary.follows.step, summary.follows.label)}", PREVIOUS))
+        where = in_words(summary.follows.step, summary.follows.label)
+        found.append((f"  not judged: {where} diverges before it", PREVIOUS))
     found += [(f"  {text}", WARNING) for text in hints(summary)]
     found += [(f"  {text}", "") for text in _decisions(summary.decisions)]
     if summary.suspects:

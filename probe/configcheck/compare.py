@@ -185,6 +185,6 @@ def _accepted(path: str) -> set[tuple[str, str, str, str]]:
             for row in check["rows"]
         }
     except OSError as error:
-        raise FileCheckException(f"--baseline: {path} cannot be read: {error.strerror}.") from None
+        raise FileCheckException(f"--accept: {path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise MsprobeException(f"--baseline: {path} is no config_check.json of an earlier comparison.") from None
+        raise MsprobeException(f"--accept: {path} is no config_check.json of an earlier comparison.") from None

@@ -335,7 +335,7 @@ def planned_merging(
         MsprobeException: the paths do not go together.
     """
     if len(targets) > 1 or len(goldens) > 1:
-        raise MsprobeException("--rank_size merges the ranks of one run or two; give -tp once, and -gp at most once.")
+        raise MsprobeException("--rank_size merges the ranks of a run and of a baseline; give at most one of each.")
     check_folders((*targets, *goldens))
     steps, unpaired = common_steps(targets[0], goldens[0] if goldens else None)
     locations = [GraphLocation(each.target, each.golden, step=each.name) for each in steps]
@@ -353,7 +353,7 @@ def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequenc
             written then.
     """
     if goldens or len(targets) != 1:
-        raise MsprobeException("--file_type json writes the merged dumps of one run; give -tp once, and no -gp.")
+        raise MsprobeException("--file_type json writes the merged dumps of one run; give one run, and no baseline.")
     steps, _ = common_steps(targets[0], None)
     copies = [copy for step in steps for copy in merged(dumps_of(step.target), splits[0], step.target)]
     folders = [folder_of_copy(copy, output) for copy in copies]
@@ -362,7 +362,7 @@ def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequenc
         if os.path.isdir(folder) and holds_records(folder):
             raise MsprobeException(f"{folder} holds a dump already; give another folder with -o.")
         if folders.count(folder) > 1:
-            raise MsprobeException(f"{targets[0]} has two dumps for {folder}; give one of its steps with -tp.")
+            raise MsprobeException(f"{targets[0]} has two dumps for {folder}; give one of its steps.")
     for copy, folder in zip(copies, folders):
         write(copy, folder)
     return folders

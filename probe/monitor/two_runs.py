@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from probe.common.report.trends import GRADIENT_DIRECTION
-from probe.monitor.alerts.rows import FamilyRows, Floats, in_execution_order, module_of
+from probe.monitor.alerts.rows import FamilyRows, Floats, in_execution_order, module_of, shown_name
 from probe.monitor.alerts.tracks import floor_of, size_of
 from probe.monitor.directions import Turn, first_turn, turn_lines
 from probe.monitor.judging import JudgedRun, coverage_lines
@@ -43,7 +43,7 @@ class Divergence:
         return dict(vars(self))
 
     def text(self) -> str:
-        where = f"step {self.step}, rank {self.rank}: {self.name or '(root module)'} ({self.family})"
+        where = f"step {self.step}, rank {self.rank}: {shown_name(self.name)} ({self.family})"
         return (
             f"{where}: {self.op} {self.value:.6g}, other run {self.other:.6g}: "
             f"relative difference {self.relative:.2g}, expected at most {self.allowed:.2g}"

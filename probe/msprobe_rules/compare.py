@@ -374,7 +374,7 @@ class Matching:
             raise MsprobeException(
                 f"by the rules msprobe a {target.framework} dump ({target.path}) is compared with one of "
                 f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); give --rules probe, "
-                "or exchange -tp and -gp."
+                "or exchange both runs."
             )
 
     def renumbers_target(self, options: MatchOptions) -> bool:

@@ -35,7 +35,7 @@ class Given:
 
 
 def gather(given: Given) -> Tokens:
-    """The tokens that the mask leaves, with what the sources say of them.
+    """The tokens that count by the mask, with the values of the sources for them.
 
     Raises:
         MsprobeException: the sources do not fit each other; one sentence names the first place.
@@ -82,7 +82,7 @@ def _masked(tokens: Tokens, mask: Rows | None, rollout: Rows) -> Tokens:
     kept = _zeros_and_ones(_fit(mask, rollout))
     if not kept.any():
         raise MsprobeException(
-            f"{mask.name} leaves no token, because all are 0; allowed: 1 for the tokens of responses, 0 for others."
+            f"{mask.name} is 0 for every token, so none is left; allowed: 1 for the tokens of responses, 0 for others."
         )
     found = _without_empty(tokens).only(kept)
     return found if len(found) == len(tokens) else _with(found, masked_out=len(tokens) - len(found))

@@ -71,7 +71,7 @@ def advice(report: RolloutReport) -> Iterator[str]:
     )
     yield (
         f"next: run prompt and response of sequence {name} once through the rollout engine and once through the "
-        "trainer, with a dump of each, and compare them: msprobe compare -tp ROLLOUT_DUMP -gp TRAINING_DUMP"
+        "trainer, with a dump of each, and compare them: msprobe compare ROLLOUT_DUMP TRAINING_DUMP"
     )
 
 

@@ -112,7 +112,7 @@ BAD: dict[str, tuple[Make, str]] = {
     ),
     "unknown dtype": (lambda folder: safetensors(folder, entry(dtype="F12")), "'F12' is not known"),
     "shape and size": (lambda folder: safetensors(folder, entry(shape=[3, 2])), "takes 24 bytes"),
-    "negative shape": (lambda folder: safetensors(folder, entry(shape=[-2, -2])), "numbers from 0 on"),
+    "negative shape": (lambda folder: safetensors(folder, entry(shape=[-2, -2])), "numbers of 0 or more"),
     "beyond the end": (lambda folder: safetensors(folder, entry(data_offsets=[8, 24])), "ends at byte 24"),
     "missing shard": (lambda folder: sharded(folder, missing=True), "model-00002-of-00002.safetensors is missing"),
     "missing shard, no index": (without_index, "model-00001-of-00002.safetensors is missing"),

@@ -158,10 +158,10 @@ def test_accepted_and_ignored_differences_are_left_out(compared: Compared) -> No
     baseline = compared.folder / "accepted.json"
     baseline.write_text(json.dumps(compared.content))
     assert compared.packs(*sides, "--ignore", "NCCL_*", "--ignore", "pip/numpy").status == 0
-    assert compared.packs(*sides, "--baseline", str(baseline)).status == 0
-    assert compared.packs(sides[0], {"pip": "numpy=3\n"}, "--baseline", str(baseline)).status == 1
+    assert compared.packs(*sides, "--accept", str(baseline)).status == 0
+    assert compared.packs(sides[0], {"pip": "numpy=3\n"}, "--accept", str(baseline)).status == 1
     baseline.write_text("[]")
-    assert compared.packs(*sides, "--baseline", str(baseline)).status == 2 and "--baseline" in compared.said
+    assert compared.packs(*sides, "--accept", str(baseline)).status == 2 and "--accept" in compared.said
 
 
 def test_the_page_runs_no_script_and_shows_names_as_text(compared: Compared) -> None:

@@ -306,9 +306,9 @@ def test_the_older_form_is_answered_with_the_new_one(tmp_path: Path, capsys: pyt
     given = tmp_path / "compare.json"
     given.write_text(json.dumps(paths), encoding="utf-8")
     assert main(["-f", "pytorch", "graph", "-i", str(given), "-o", "out"]) == 2
-    assert "msprobe graph_visualize -tp ./npu/step0 -gp ./bench/step0 -o OUTPUT" in capsys.readouterr().err
+    assert "msprobe graph_visualize ./npu/step0 ./bench/step0 -o OUTPUT" in capsys.readouterr().err
     assert main(["-f", "pytorch", "compare", "-i", str(given), "-s"]) == 2
-    assert "msprobe compare -tp ./npu/step0 -gp ./bench/step0 -o OUTPUT" in capsys.readouterr().err
+    assert "msprobe compare ./npu/step0 ./bench/step0 -o OUTPUT" in capsys.readouterr().err
 
 
 # --- from Python

@@ -16,7 +16,7 @@ from probe.api.cli import main
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "out"], "-tp is missing"),
+        (["-o", "out"], "RUN is missing"),
         (["-tp", "nowhere", "-gp", LLAMA], "nowhere does not exist"),
         (["-tp", str(DUMPS), "-gp", f"{LLAMA}/dump.json"], "dumps holds no dump; give dump.json"),
         (["-tp", f"{LLAMA}/stack.json"], "stack.json holds no records; give dump.json"),
@@ -24,7 +24,7 @@ from probe.api.cli import main
         (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),
         (["-tp", WEIGHT, "-tp", WEIGHT, "-gp", LLAMA], f"{WEIGHT} is given several times"),
         (["-tp", "build_2024.vis"], "give the dump itself"),
-        (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
+        (["-i", "compare.json"], "msprobe graph_visualize TARGET GOLDEN -o OUTPUT"),
         (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),
         (["-tp", LLAMA, "-gp", LLAMA, "--rules", "msprobe", "-lm"], "the rules msprobe match as msProbe does"),
         (["-tp", "empty", "-gp", LLAMA], "empty holds no dump"),
@@ -80,7 +80,7 @@ def test_the_older_form_with_a_hostile_file_is_one_line(tmp_path: Path, capsys: 
     for name in ("deep.json", "pipe"):
         assert main(["-f", "pytorch", "graph", "-i", str(tmp_path / name), "-o", str(tmp_path)]) != 0
         _, line = capsys.readouterr().err.splitlines()
-        assert "msprobe graph_visualize -tp TARGET -gp GOLDEN" in line
+        assert "msprobe graph_visualize TARGET GOLDEN" in line
 
 
 def test_where_no_dump_can_be_shown_the_reason_is_said(

@@ -83,7 +83,7 @@ def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: p
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "--order", "garbage"], '--order is "garbage"'),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "-gp", LLAMA], "--rank_size has 1 values"),
         (["--file_type", "json"], "--file_type json writes merged dumps"),
-        (["--rank_size", "2", "--tp", "2", "--pp", "1", "-tp", LLAMA], "give -tp once"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "-tp", LLAMA], "give at most one of each"),
     ],
 )
 def test_wrong_flags_of_merging_are_one_line(

@@ -200,7 +200,7 @@ def test_what_single_save_writes_is_read(tmp_path: Path) -> None:
         ({"training": VALUES[:2]}, r"training has 2 sequences with 8 tokens, and rollout 3 sequences with 12"),
         ({"training": VALUES[:, :3]}, r"training has 3 tokens in sequence 0, and rollout 4"),
         ({"mask": np.ones((3, 5))}, r"mask has 5 tokens in sequence 0, and rollout 4"),
-        ({"mask": np.zeros((3, 4))}, r"mask leaves no token"),
+        ({"mask": np.zeros((3, 4))}, r"mask is 0 for every token"),
         ({"mask": np.full((3, 4), 2)}, r"mask holds 2; allowed: 1 for the tokens of responses, 0 for others"),
         ({"mask": VALUES}, r"mask holds -[\d.]+; allowed: 1"),
         ({"mask": np.full((3, 4), np.nan)}, r"mask holds nan; allowed: 1"),

@@ -246,7 +246,7 @@ def as_monitored(flag: str, *output: str, found: int = 1) -> dict[str, Case | Im
         "fine": Case(0, monitored(flag, 1.0, *output)),
         "found": Case(found, monitored(flag, 1e9, *output)),
         "unreadable": Case(2, monitored(flag, None, *output), "no column name"),
-        "wrong argument": Case(2, lambda folder: flag.split(), "the following arguments are required: DIR"),
+        "wrong argument": Case(2, lambda folder: flag.split(), "the following arguments are required: "),
         "nothing to judge": Case(2, lambda folder: [*flag.split(), str(folder)], "holds no rows of a monitor"),
         "interrupted": Case(130, monitored(flag, 1.0, *output), "interrupted."),
     }
@@ -356,7 +356,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "found": Case(1, rollouts(2.0)),
         "unreadable": Case(2, rollouts(0.0, b"not numpy"), "b.npy: not a tensor"),
         "wrong argument": Case(2, rollouts(0.0, None, "--layers", "0"), "'0' is not a number"),
-        "nothing to judge": Case(2, rollouts(0.0, None, "--mask", "zeros.npy"), "leaves no token"),
+        "nothing to judge": Case(2, rollouts(0.0, None, "--mask", "zeros.npy"), "so none is left"),
         "interrupted": Case(130, rollouts(0.0), "interrupted."),
     },
     "acc_check": as_checked("-d", "cpu"),

@@ -29,7 +29,7 @@ _MOST_SPLITS = 64
 class AccCheck(Question):
     """Run each recorded call again alone and judge it against a result of higher precision.
 
-    FILE is the dump.json of a run collected at level L1 or mix. For the folder of a step or of a run each dump in it
+    RUN is the dump.json of a run collected at level L1 or mix. For the folder of a step or of a run each dump in it
     is checked, with tables of its own. The status is 0 if every call passes, 1 if one fails, 2 if a dump cannot be
     checked or no call of it be run.
     """
@@ -38,7 +38,7 @@ class AccCheck(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("-api_info", "--api_info_file", metavar="FILE", type=arguments.path, required=True, help="a dump.json")
+        arguments.add_run(parser, "api_info_file", "what was collected", "-api_info", "--api_info_file")
         add("-o", "--out_path", metavar="DIR", type=arguments.path, default="./", help="for the tables (./)")
         add(
             "-d", "--device", metavar="DEVICE", nargs="+", default=[],
@@ -59,7 +59,8 @@ class AccCheck(Question):
         arguments.add_max_memory(parser)
         arguments.add_standard(arguments.add_rules(parser, "judge the drop-in tables; named, probe writes none"))
         add("--headers", choices=["english", "msprobe"], default="english", help="form of the drop-in tables")
-        add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
+        text = "details of another device, for the second stage"
+        add("--baseline", "--against", dest="against", metavar="FILE", type=arguments.path, help=text)
         arguments.add_fail_on(parser, "suspect", "suspect")
         self.add_processes(parser)
 
@@ -74,6 +75,7 @@ class AccCheck(Question):
         from probe.common.dump.reading.unpacked import refuse_pack
         from probe.precheck.report import as_json, lines
 
+        arguments.required(args.api_info_file, "RUN")
         refuse_pack(args.api_info_file, self.name)
         paths = [each.path for each in dumps_in(args.api_info_file)]
         if len(paths) == 1:
@@ -187,24 +189,25 @@ class ApiPrecisionCompare(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        table: dict[str, Any] = {"metavar": "FILE", "type": arguments.path, "required": True}
-        add("-npu", "--npu_csv_path", help="accuracy_checking_details_<time>.csv of the NPU", **table)
-        add("-gpu", "--gpu_csv_path", help="the same of the GPU", **table)
+        table = "accuracy_checking_details_<time>.csv of the"
+        arguments.add_run(parser, "npu_csv_path", f"{table} NPU", "-npu", "--npu_csv_path")
+        arguments.add_baseline(parser, "gpu_csv_path", f"{table} GPU", "-gpu", "--gpu_csv_path")
         add("-o", "--out_path", metavar="DIR", type=arguments.path, default="./", help="for the two tables (./)")
         arguments.add_standard(arguments.add_rules(parser, "judge (probe)"))
         add("--headers", choices=["english", "msprobe"], default="english", help="of the tables (english)")
         arguments.add_fail_on(parser, "warning", "error")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        for path in (args.npu_csv_path, args.gpu_csv_path):
+        npu, gpu = arguments.required(args.npu_csv_path, "RUN"), arguments.required(args.gpu_csv_path, "BASELINE")
+        for path in (npu, gpu):
             if not os.path.isfile(path):
                 needed = "give a table accuracy_checking_details_<time>.csv"
                 raise FileCheckException(f"{path}: there is no such file; {needed}.")
         compare_devices = writer("devices", self.name)
         method = rules_for("cases", args.rules)
-        found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, method, args.headers)
+        found = compare_devices(npu, gpu, args.out_path, method, args.headers)
         if not found.is_any_judged:
-            invocation.problem(f"no case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
+            invocation.problem(f"no case of {npu} and {gpu} can be judged.")
         failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]
         counts = Counter(case.worst for case in found.cases)
         content = {"counts": dict(counts), "cases": [vars(case) for case in found.cases], "files": list(found.paths)}

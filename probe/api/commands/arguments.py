@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from probe.api.commands.question import UsageError
 from probe.api.rules import MSPROBE, NAMES, OLDER, STANDARDS, VARIABLE
 
 OUTPUT = "./output"
@@ -19,6 +20,58 @@ def path(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give a file or a folder.")
     return text
+
+
+# --- RUN and BASELINE, in this order in every command
+
+
+class _Once(argparse.Action):
+    """A value that is given by its position or by a flag, and not by both."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        if before is not None:
+            raise argparse.ArgumentError(self, f"{before} and {values} are given; give one of them.")
+        setattr(namespace, self.dest, values)
+
+
+def add_run(
+    parser: argparse.ArgumentParser, dest: str, what: str, *flags: str, metavar: str = "RUN", action: Any = _Once
+) -> None:
+    """Add the run under test: the first position, or one of `flags`, which are those of msProbe."""
+    _add_side(parser, dest, what, metavar, flags, action)
+
+
+def add_baseline(
+    parser: argparse.ArgumentParser, dest: str, what: str, *flags: str, metavar: str = "BASELINE", action: Any = _Once
+) -> None:
+    """Add what it is compared with: the second position, ``--baseline``, or one of `flags`."""
+    _add_side(parser, dest, what, metavar, (*flags, "--baseline"), action)
+
+
+def _add_side(
+    parser: argparse.ArgumentParser, dest: str, what: str, metavar: str, flags: Sequence[str], action: Any
+) -> None:
+    # Without a default, so that a position without a value does not replace the value of the flag.
+    default = argparse.SUPPRESS if flags else None
+    parser.add_argument(dest, action=action, type=path, nargs="?", metavar=metavar, default=default, help=what)
+    if flags:
+        more: Any = {"default": []} if action == "append" else {}
+        text = f"the same as {metavar}"
+        parser.add_argument(*flags, dest=dest, action=action, type=path, metavar="PATH", help=text, **more)
+
+
+def required(value: str | None, name: str) -> str:
+    """Return a value that has to be given.
+
+    Raises:
+        UsageError: it is not given; `name` says how to give it.
+    """
+    if value is None:
+        raise UsageError(f"the following arguments are required: {name}")
+    return value
 
 
 def count(what: str, least: int = 1, also: str = "and more") -> Callable[[str], int]:

@@ -33,7 +33,7 @@ class CkptCompare(Question):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("one", metavar="A", type=arguments.path, help="a checkpoint: the run under test")
-        add("other", metavar="B", type=arguments.path, nargs="?", help="another: the baseline")
+        arguments.add_baseline(parser, "other", "another: the baseline", metavar="B")
         add("--fingerprint", action="store_true", help="write A.fingerprint, or -o FILE, to be compared in place of A")
         add("--map", metavar="FILE", type=arguments.path, help="names of A and their counterparts in B, in YAML")
         add("--heads", metavar="N", type=int, nargs="+", help="attention heads, and groups of them if there are fewer")

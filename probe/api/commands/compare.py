@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class Compare(Question):
-    """Compare two dumps, row by row, and say where they part.
+    """Compare two dumps and name the first call that differs by more than rounding.
 
     The target is the run under test, the golden run is the baseline: dump.json, debug.json, the folder of one step, or
-    a folder of steps; or the folders of two runs of task grad_probe. Name them as two paths, with -tp and -gp, or take
-    the two newest with --last. The table goes to compare_result_<time>.csv in the output folder.
+    a folder of steps; or the folders of two runs of task grad_probe. Give two paths, or take the two newest with
+    --last. The table goes to compare_result_<time>.csv in the output folder.
     """
 
     name = "compare"
@@ -233,7 +233,7 @@ def _of_ranks(args: argparse.Namespace, invocation: Invocation, is_resumed: bool
     """Compare the ranks of one run with each other."""
     from probe.compare.ranks.answer import compare_ranks, lines
 
-    if args.dumps or args.target_path or args.golden_path or args.last:
+    if args.target_path or args.golden_path or args.last:
         raise UsageError("--ranks compares the ranks of one run; give no other run")
     if is_resumed:
         raise UsageError("--ranks and --resumed are two questions; give one of them")

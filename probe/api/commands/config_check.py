@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from probe.api.commands import arguments
-from probe.api.commands.question import Answer, Invocation, Question
+from probe.api.commands.question import Answer, Invocation, Question, UsageError
 from probe.api.rules import MSPROBE, PROBE
 from probe.common.errors import MissingDependency, MsprobeException
 from probe.common.progress import ProgressCallback
@@ -19,15 +19,18 @@ _SIMILARITY = "./ckpt_similarity.json"
 class ConfigCheck(Question):
     """Collect the configuration of a training, or compare two: variables, packages, hyper-parameters, weights, seeds.
 
-    -d writes a pack; nothing is executed, and no secret goes into it. -c compares two packs, two dumps by the
-    environments next to their steps, or two checkpoints; the first is the baseline. -vc, -vv and -sc read start-up logs
-    of verl and slime. The status is 1 if a difference is found that matters (warning or error).
+    Two packs are compared, two dumps by the environments next to their steps, or two checkpoints: RUN with BASELINE,
+    or -c with the baseline first. -d writes a pack; nothing is executed, and no secret goes into it. -vc, -vv and -sc
+    read start-up logs of verl and slime. The status is 1 if a difference is found that matters (warning or error).
     """
 
     name = "config_check"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        modes = parser.add_mutually_exclusive_group(required=True)
+        arguments.add_run(parser, "target", "a pack, a dump or a checkpoint")
+        text = "what it is compared with; with -c: a config_check.json whose differences are accepted, as --accept"
+        arguments.add_baseline(parser, "baseline", text)
+        modes = parser.add_mutually_exclusive_group()
         add = modes.add_argument
         add(
             "-d",
@@ -40,10 +43,10 @@ class ConfigCheck(Question):
         add(
             "-c",
             "--compare",
-            metavar=("A", "B"),
+            metavar=("BASELINE", "RUN"),
             nargs=2,
             type=arguments.path,
-            help="compare packs, dumps, checkpoints",
+            help="compare packs, dumps, checkpoints; msProbe's order",
         )
         add(
             "-vc", "--verl_compare", metavar=("NPU", "BENCH"), nargs=2, type=arguments.path, help="compare logs of verl"
@@ -70,23 +73,41 @@ class ConfigCheck(Question):
             default=[],
             help="leave out differences, such as pip/pytest, NCCL_*",
         )
-        add(
-            "--baseline", metavar="FILE", type=arguments.path, help="a config_check.json whose differences are accepted"
-        )
+        add("--accept", metavar="FILE", type=arguments.path, help="a config_check.json whose differences are accepted")
         arguments.add_rules(
             parser, "judge packs (probe); those of msProbe write result.xlsx as it does", (PROBE, MSPROBE)
         )
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        if args.compare is None and (args.xlsx or args.ignore or args.baseline or args.rules):
+        set_sides(args)
+        if args.compare is None and (args.xlsx or args.ignore or args.accept or args.rules):
             raise MsprobeException(
-                "--xlsx, --ignore, --baseline and --rules belong to -c; leave them out, or give -c A B."
+                "--xlsx, --ignore, --accept and --rules compare; leave them out, or give RUN and BASELINE."
             )
         if args.dump is not None:
             return _collected(args)
         if args.compare is not None:
             return _compared(args, invocation, watch)
         return _logs(args)
+
+
+def set_sides(args: argparse.Namespace) -> None:
+    """Set ``compare`` from RUN and BASELINE, and ``accept`` from what ``--baseline`` means with -c.
+
+    Raises:
+        UsageError: nothing is asked for, or two things are.
+    """
+    mode = next((mode for mode in _MODES if getattr(args, mode) is not None), None)
+    if args.target is None and mode is None:
+        raise UsageError("nothing to do; give RUN and BASELINE, or -d, -c, -vc, -vv or -sc")
+    if args.target is not None and mode is not None:
+        raise UsageError(f"{args.target} and --{mode} are given; give one of them")
+    if mode == "compare":
+        args.accept, args.baseline = args.accept or args.baseline, None
+    elif mode is None:
+        args.compare = [arguments.required(args.baseline, "BASELINE"), args.target]
+    elif args.baseline is not None:
+        raise UsageError(f"--baseline {args.baseline} belongs to RUN or to -c; leave it out")
 
 
 # --- collecting
@@ -140,7 +161,7 @@ def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressC
             lambda: {"sheets": rows, "files": files},
             any(level != "pass" for _, level in levels),
         )
-    comparison = without(compare_packs(*packs), args.ignore, args.baseline)
+    comparison = without(compare_packs(*packs), args.ignore, args.accept)
     files = written.write(comparison, folder)
     if not unwritten:
         files.append(written.write_workbook(written.sheets_of(comparison), folder))
@@ -163,7 +184,7 @@ def _is_checkpoint(path: str) -> bool:
 
 def _checkpoints(args: argparse.Namespace, watch: ProgressCallback | None) -> Answer:
     """The comparison of checkpoints; `ckpt_compare` has all its options."""
-    if args.xlsx or args.ignore or args.baseline or args.rules:
+    if args.xlsx or args.ignore or args.accept or args.rules:
         raise MsprobeException("two checkpoints are given; msprobe ckpt_compare has the options for them.")
     from probe.api.commands.ckpt_compare import checkpoints_answer
     from probe.api.rules import writer

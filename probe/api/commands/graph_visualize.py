@@ -23,9 +23,9 @@ _FORMATS = ("html", "db", "model-explorer", "json")
 
 
 class GraphVisualize(Question):
-    """Show one dump as a graph, or two beside each other, in one HTML file.
+    """Show one dump as a graph, or two next to each other, in one HTML file.
 
-    The target is the run under test, the golden one the run it is held against: dump.json, the folder of one rank, of
+    RUN is the run under test, BASELINE the one it is compared with: dump.json, the folder of one rank, of
     one step, or a folder of steps. The page goes to graph_<time>.html in the output folder and needs nothing else.
     """
 
@@ -34,12 +34,10 @@ class GraphVisualize(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        of_golden = "the golden run; up to eight times with one target; without it one graph is shown"
-        for flag, name, text in (
-            ("-tp", "--target_path", "the run under test; up to eight times with one golden run"),
-            ("-gp", "--golden_path", of_golden),
-        ):
-            add(flag, name, metavar="PATH", action="append", default=[], type=arguments.path, help=text)
+        of_target = "the run under test; -tp up to eight times with one baseline"
+        of_golden = "the run it is compared with; -gp up to eight times with one run; without it one graph is shown"
+        arguments.add_run(parser, "target_path", of_target, "-tp", "--target_path", action="append")
+        arguments.add_baseline(parser, "golden_path", of_golden, "-gp", "--golden_path", action="append")
         arguments.add_output(parser, "files")
         arguments.add_matching(parser)
         add("--pairs", metavar="FILE", type=arguments.path, help="pairs of nodes made by hand, in the page or in YAML")
@@ -140,7 +138,7 @@ def _check_fail_on(args: argparse.Namespace) -> None:
     if args.fail_on == NEVER:
         return
     if not args.golden_path:
-        raise MsprobeException("--fail-on divergence compares two runs; give the other one with -gp.")
+        raise MsprobeException("--fail-on divergence compares two runs; give the other one with --baseline.")
     if args.file_type == "json":
         raise MsprobeException("--file_type json compares nothing; leave --fail-on out.")
     if chosen(args.rules, PROBE) != PROBE:
@@ -222,7 +220,7 @@ def _formats(text: str) -> list[str]:
 
 def _refuse_older_forms(args: argparse.Namespace) -> None:
     if not args.target_path:
-        raise MsprobeException("-tp is missing; give the run to show: dump.json, or the folder of a rank or a step.")
+        raise MsprobeException("RUN is missing; give the run to show: dump.json, or the folder of a rank or a step.")
     for path in (*args.target_path, *args.golden_path):
         if path.endswith((".vis", ".vis.db")):
             raise MsprobeException(

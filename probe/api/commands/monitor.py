@@ -30,7 +30,7 @@ _HEAD = 10
 class MonitorReport(Question):
     """Name the row that began, in the files of a training monitor: the first abnormal value in execution order.
 
-    DIR is the output folder of a monitor, or the folder of one rank; all ranks are read. With two folders the first
+    RUN is the output folder of a monitor, or the folder of one rank; all ranks are read. With a BASELINE the first
     value by which the runs differ is named, too. The status is 0 if nothing is abnormal, 1 if something is, 2 if the
     files cannot be read.
     """
@@ -38,7 +38,8 @@ class MonitorReport(Question):
     name = "report"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("paths", metavar="DIR", nargs="+", type=arguments.path, help="one folder, or two runs")
+        arguments.add_run(parser, "path", "the output folder of a monitor, or the folder of one rank")
+        arguments.add_baseline(parser, "baseline", "the same of a second run")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.monitor import two_runs
@@ -46,9 +47,8 @@ class MonitorReport(Question):
         from probe.monitor.monitor_run import read_monitor
         from probe.monitor.two_runs import compare_runs
 
-        if len(args.paths) > 2:
-            raise UsageError(f"{len(args.paths)} folders are given; allowed: 1 or 2")
-        runs = [read_monitor(path) for path in args.paths]
+        paths = [arguments.required(args.path, "RUN"), *([args.baseline] if args.baseline else [])]
+        runs = [read_monitor(path) for path in paths]
         first, *others = [judge_run(run, watch) for run in runs]
         if not others:
             return Answer(lambda: two_runs.run_lines(first), first.as_json, bool(first.findings))
@@ -125,6 +125,7 @@ def _updated(state: LiveState) -> list[Any]:
 
 def _print_once(state: LiveState) -> None:
     from probe.common.progress import console_of
+    from probe.monitor.alerts.rows import shown_name
 
     console = console_of(sys.stdout)
     if console is not None:
@@ -133,7 +134,7 @@ def _print_once(state: LiveState) -> None:
     print_text(_title(state))
     for row in state.most_deviating(_SHOWN_ALERTS):
         print_text(
-            f"{row.line} {row.name or '(root module)'} ({row.family}) rank {row.rank}: "
+            f"{row.line} {shown_name(row.name)} ({row.family}) rank {row.rank}: "
             f"norm {row.size:.3g}, usually {row.usual:.3g}"
         )
     for found in state.findings:
@@ -158,6 +159,8 @@ def _view(state: LiveState, height: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    from probe.monitor.alerts.rows import shown_name
+
     table = Table(expand=True, box=None, header_style="dim")
     for column, justify in (
         ("row", "left"),
@@ -171,7 +174,7 @@ def _view(state: LiveState, height: int) -> Any:
     for row in state.most_deviating(max(5, height - _SHOWN_ALERTS - _HEAD)):
         style = "red" if row.deviation > 1 else "yellow" if row.deviation > 0.5 else ""
         cells = (
-            row.name or "(root module)",
+            shown_name(row.name),
             row.family,
             str(row.rank),
             f"{row.size:.3g}",
@@ -208,7 +211,7 @@ class MonitorDump(Question):
 
 
 class Monitor(CommandGroup):
-    """Read what a training monitor has written: who began, live, and as a page (msprobe trend)."""
+    """Read the files of a training monitor: the row that changed first, a live view, a page (msprobe trend)."""
 
     name = "monitor"
     commands = (MonitorReport(), MonitorWatch(), MonitorDump())
@@ -224,7 +227,7 @@ _MOST_RUNS = 8
 class Trend(Question):
     """Show the files of a training monitor as one HTML page: a heat map over step, rank and module, lines, and alerts.
 
-    DIR is the output folder of a monitor. Several folders are runs beside each other; the first value by which the
+    DIR is the output folder of a monitor. Several folders are runs next to each other; the first value by which the
     first two differ is marked.
     """
 
@@ -235,15 +238,17 @@ class Trend(Question):
         add(
             "paths", metavar="DIR", nargs="+", type=arguments.path, help=f"folders of monitors, up to {_MOST_RUNS} runs"
         )
+        add("--baseline", metavar="DIR", type=arguments.path, help="the second run, if it is not the second DIR")
         arguments.add_output(parser, "page")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.errors import MsprobeException
         from probe.monitor.trend.page import write_trend
 
-        if len(args.paths) > _MOST_RUNS:
-            raise MsprobeException(f"{len(args.paths)} folders are given; allowed: up to {_MOST_RUNS} runs.")
-        page = write_trend(args.paths, args.output_path, watch)
+        paths = args.paths if args.baseline is None else [args.paths[0], args.baseline, *args.paths[1:]]
+        if len(paths) > _MOST_RUNS:
+            raise MsprobeException(f"{len(paths)} folders are given; allowed: up to {_MOST_RUNS} runs.")
+        page = write_trend(paths, args.output_path, watch)
         content: dict[str, Any] = {"file": page.path, "runs": [each.as_json() for each in page.judged]}
         if page.difference is not None:
             content.update(page.difference.as_json())

@@ -18,9 +18,9 @@ _KERNELS = "{} chooses kernels of graphs for Ascend, which are not compared here
 _MODE = ("-m", "--mode")
 
 ANSWERS: dict[tuple[str, tuple[str, ...], str], str] = {
-    ("run_ut", (), ""): "it is called acc_check; type: msprobe acc_check -api_info DUMP.json",
-    ("multi_run_ut", (), ""): "it is called multi_acc_check; type: msprobe multi_acc_check -api_info DUMP.json",
-    ("run_overflow_check", (), ""): "it is part of overflow_check; type: msprobe overflow_check -i DUMP.json",
+    ("run_ut", (), ""): "it is called acc_check; type: msprobe acc_check DUMP.json",
+    ("multi_run_ut", (), ""): "it is called multi_acc_check; type: msprobe multi_acc_check DUMP.json",
+    ("run_overflow_check", (), ""): "it is part of overflow_check; type: msprobe overflow_check DUMP.json",
     ("op_generate", (), ""): "replay writes the script; type: msprobe replay DUMP.json API_NAME --emit SCRIPT.py",
     ("config_checking", (), ""): "it is called config_check; type: msprobe config_check -d SCRIPT",
     ("offline_dump", (), ""): f"{_ONNX}; type: msprobe run SCRIPT.py",
@@ -100,5 +100,5 @@ def _command_for_pair_file(command: str, path: str) -> str:
             content = json.loads(stream.read(_LARGEST))
         if isinstance(content, dict) and isinstance(content.get("npu_path"), str):
             target, golden = content["npu_path"], content.get("bench_path") or ""
-    pair = f"-tp {target}" + (f" -gp {golden}" if golden else "")
+    pair = target + (f" {golden}" if golden else "")
     return f"-i {os.path.basename(path)} belongs to older releases; type: msprobe {command} {pair} -o OUTPUT"

@@ -23,7 +23,7 @@ _MOST_RANKS_SHOWN, _MOST_DUMPS_SHOWN = 4, 8
 class OverflowCheck(Question):
     """Find the record that made the first NaN or infinity, over all ranks and steps.
 
-    PATH is dump.json, a journal of a run that died, the folder of a rank or of a step, or a folder of steps. The status
+    RUN is dump.json, a journal of a run that died, the folder of a rank or of a step, or a folder of steps. The status
     is 0 if all values are finite, 1 if some are not, 2 if the dumps cannot be read or hold nothing to judge.
     """
 
@@ -32,7 +32,7 @@ class OverflowCheck(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("-i", "--input_path", metavar="PATH", type=arguments.path, required=True, help="what was collected")
+        arguments.add_run(parser, "input_path", "what was collected", "-i", "--input_path")
         add(
             "-o",
             "--output_path",
@@ -52,6 +52,7 @@ class OverflowCheck(Question):
         from probe.overflow import overflow_report as texts
         from probe.overflow.find_overflow import find_overflow
 
+        arguments.required(args.input_path, "RUN")
         # Before the work, which would be lost.
         write_anomalies = rules_for("anomalies", args.rules)
         if args.explain is None:

@@ -62,5 +62,5 @@ def _torn(found: RecoveredFolder) -> str:
         return ""
     if found.lost:
         size = f"{found.lost} bytes" if found.lost < 1024 else f"{found.lost / 1024:.0f} KiB"
-        return f"; the journal is damaged at byte {found.torn_at}; what follows, {size}, is lost"
+        return f"; the journal is damaged at byte {found.torn_at}, and the {size} behind it are lost"
     return f"; the last record was cut off at byte {found.torn_at} and is lost"

@@ -38,7 +38,7 @@ class RolloutCheck(Question):
         add = parser.add_argument
         add("rollout", metavar="ROLLOUT", type=arguments.path, help="log-probabilities of the inference engine")
         of_trainer = "log-probabilities of the trainer for the same tokens"
-        add("training", metavar="TRAINING", type=arguments.path, help=of_trainer)
+        arguments.add_baseline(parser, "training", of_trainer, metavar="TRAINING")
         for name, text in _SOURCES.items():
             add(f"--{name}", metavar="SOURCE", type=arguments.path, help=text)
         of_both = "fingerprints of the weights of the"
@@ -54,6 +54,7 @@ class RolloutCheck(Question):
         add("-o", "--output_path", metavar="DIR", type=arguments.path, help="write JSON, CSV and a page there")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        arguments.required(args.training, "TRAINING")
         if args.tables:
             from probe.api.rules import rules_for
             from probe.rollout.tables import compare_saved

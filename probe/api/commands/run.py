@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FLAGS = {
     "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api",
-    "against": "--against", "stop_at": "--stop-at", "summary_mode": "--summary-mode",
+    "against": "--baseline", "stop_at": "--stop-at", "summary_mode": "--summary-mode",
 }  # fmt: skip
 """The options that are keys of the configuration."""
 MONITOR = "monitor"
@@ -41,7 +41,7 @@ class RunCommand:
         parser.usage = (
             "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
             "                   [--module GLOB] [--api GLOB] [--summary-mode MODE] [--twice] [--follow-children]\n"
-            "                   [--against GOLDEN [--stop-at divergence]] [--quiet] [--strict]\n"
+            "                   [--baseline RUN [--stop-at divergence]] [--quiet] [--strict]\n"
             "                   (train.py | -m MODULE) [argument ...]"
         )
         parser.epilog = (
@@ -75,9 +75,9 @@ class RunCommand:
             action="store_true",
             help="also collect from Python programs that the program starts by subprocess or a notebook",
         )
-        text = "compare each call with a golden run while the program runs, and print the first divergence"
-        parser.add_argument("--against", metavar="GOLDEN", help=text)
-        text = "divergence: end the program, with status 1, after the step that diverges from --against"
+        text = "compare each call with this run while the program runs, and print the first divergence"
+        parser.add_argument("--baseline", "--against", dest="against", metavar="RUN", help=text)
+        text = "divergence: end the program, with status 1, after the step that diverges from --baseline"
         parser.add_argument("--stop-at", dest="stop_at", metavar="EVENT", help=text)
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
@@ -199,10 +199,10 @@ def _refuse(args: argparse.Namespace, task: str, hints: dict[str, str]) -> None:
         "--summary-mode": args.summary_mode,
         "--step-after": None if args.step_after in (AUTO, OPTIMIZER) else args.step_after,
         "--follow-children": args.follow_children or None,
-        "--against": args.against,
+        "--baseline": args.against,
         "--stop-at": args.stop_at,
     }
-    hints = {**hints, "--against": "it has no records of calls", "--stop-at": "it belongs to --against"}
+    hints = {**hints, "--baseline": "it has no records of calls", "--stop-at": "it belongs to --baseline"}
     for flag, hint in hints.items():
         if given[flag] is not None:
             raise MsprobeException(f"{flag} cannot be used with --task {task}: {hint}.")

@@ -30,39 +30,31 @@ _MOST_FOLDERS = 20_000
 
 
 def add_pair(parser: argparse.ArgumentParser) -> None:
-    """Add the two paths, ``-tp`` and ``-gp``, and ``--last``."""
-    add = parser.add_argument
-    add("dumps", metavar="PATH", type=arguments.path, nargs="*", help="the run under test, and the baseline")
-    add("-tp", "--target_path", metavar="PATH", type=arguments.path, help="the run under test")
-    add("-gp", "--golden_path", metavar="PATH", type=arguments.path, help="the baseline: the run it is compared with")
-    add(
+    """Add the two runs and ``--last``."""
+    arguments.add_run(parser, "target_path", "the run under test", "-tp", "--target_path")
+    arguments.add_baseline(parser, "golden_path", "the run it is compared with", "-gp", "--golden_path")
+    parser.add_argument(
         "--last", metavar="DIR", type=arguments.path, nargs="?", const=".",
         help="compare the two newest runs below a folder (.): the newest is the run under test",
     )  # fmt: skip
 
 
 def set_pair(args: argparse.Namespace) -> None:
-    """Set ``target_path`` and ``golden_path`` from the form that was given.
+    """Set ``target_path`` and ``golden_path`` to the two newest runs, if ``--last`` is given.
 
     Raises:
-        UsageError: none of the three forms is complete, or two of them are mixed.
+        UsageError: a run is missing, or is given next to ``--last``.
         MsprobeException: below the folder of ``--last`` are fewer than two runs.
     """
-    flags = [name for name, value in (("-tp", args.target_path), ("-gp", args.golden_path)) if value is not None]
-    given = [name for name, is_given in (("paths", args.dumps), ("--last", args.last)) if is_given] + flags[:1]
-    if len(given) > 1:
-        raise UsageError(f"{given[0]} and {given[1]} were given; name the two runs in one way.")
+    given = [path for path in (args.target_path, args.golden_path) if path is not None]
+    if args.last and given:
+        raise UsageError(f"{given[0]} and --last were given; name the two runs in one way.")
     if args.last:
         args.target_path, args.golden_path = newest_runs(args.last, 2)
         log.info(f"--last: {args.target_path} is compared with {args.golden_path}, the run before it.")
-    elif args.dumps:
-        if len(args.dumps) != 2:
-            given_paths = "1 path was" if len(args.dumps) == 1 else f"{len(args.dumps)} paths were"
-            raise UsageError(f"{given_paths} given; give two: the run under test and the baseline.")
-        args.target_path, args.golden_path = args.dumps
-    elif len(flags) < 2:
-        missing = {(): "two runs are", ("-tp",): "-gp/--golden_path is", ("-gp",): "-tp/--target_path is"}[tuple(flags)]
-        raise UsageError(f"{missing} missing; give two paths, or -tp and -gp, or --last.")
+    elif len(given) < 2:
+        missing = "RUN and BASELINE are" if not given else "BASELINE is" if args.target_path else "RUN is"
+        raise UsageError(f"{missing} missing; give two paths, the run under test and the baseline, or --last.")
 
 
 def newest_runs(folder: str, count: int) -> list[str]:

@@ -88,7 +88,7 @@ class _Failure:
 
 
 def _all_zero(failure: _Failure) -> str | None:
-    return "every element is zero: not computed" if not failure.result.any() else None
+    return "every element is zero, so nothing was computed" if not failure.result.any() else None
 
 
 def _sign(failure: _Failure) -> str | None:
@@ -142,7 +142,9 @@ def _unchanged(failure: _Failure) -> str | None:
     for number, value in enumerate(failure.subject.inputs):
         if value.shape == failure.result.shape and np.array_equal(value, failure.result):
             is_gradient = failure.subject.direction == "backward" and number == len(failure.subject.inputs) - 1
-            return f"equals {'the gradient of the output' if is_gradient else f'input {number}'}: not computed"
+            return (
+                f"equals {'the gradient of the output' if is_gradient else f'input {number}'}, so nothing was computed"
+            )
     return None
 
 

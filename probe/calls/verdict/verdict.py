@@ -389,7 +389,7 @@ def _common_factor(subject: Subject, bound: Bound, of: Format, unit: float, beyo
 
 def _biased(verdict: KernelVerdict, factor: float, unit: float) -> KernelVerdict:
     """The verdict on a result whose elements all pass, but have a factor in common."""
-    words = f"every element {interpretation.percent(factor)} {'high' if factor > 0 else 'low'} on average: scale"
+    words = f"the elements are {interpretation.percent(factor)} too {'high' if factor > 0 else 'low'} on average: scale"
     return replace(verdict, status=_status_of_factor(factor, unit), interpretation=words)
 
 

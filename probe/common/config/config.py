@@ -50,9 +50,7 @@ GRAD_PROBE = "grad_probe"
 """The task that collects no calls: it writes what the gradients of parameters are at each step of an optimizer."""
 _OF_CALLS = (*RECORDING, "free_benchmark")
 TASKS = (*_OF_CALLS, GRAD_PROBE)
-_COMMAND = (
-    "runs the calls of a dump again, after the training: msprobe acc_check -api_info DUMP.json -config CONFIG.json"
-)
+_COMMAND = "runs the calls of a dump again, after the training: msprobe acc_check DUMP.json -config CONFIG.json"
 PERT_MODES = ("improve_precision", "bit_noise", "add_noise", "change_value", "no_change", "to_cpu")
 UNAVAILABLE_LEVELS = {"L2": ASCEND}
 UNAVAILABLE_TASKS = {
@@ -359,7 +357,7 @@ def _check_golden_run(section: _Settings) -> None:
     if "stop_at" in section.given and section.value("against") is None:
         raise MsprobeException(
             f"stop_at is {show(section.given['stop_at'])}, and no golden run is given to diverge from; give against as "
-            "well (msprobe run --against GOLDEN), or leave stop_at (--stop-at) out."
+            "well (msprobe run --baseline GOLDEN), or leave stop_at (--stop-at) out."
         )
 
 

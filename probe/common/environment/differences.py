@@ -43,7 +43,7 @@ _OF_OUTPUT = re.compile(
 )
 """Names of arguments that say where a run writes or what it is called. Two runs differ in them as a rule."""
 _ABSENT = "not there"
-_OF_COMMAND = " of the command"
+_OF_COMMAND = "command-line "
 NOT_SET = "not set"
 _DRAWN = 1 << 48
 """The least seed that a framework drew itself, because the program set none: torch draws 64 bits, of which one in
@@ -68,7 +68,7 @@ class OutsideDifference:
         """Example: ``seed 1 (golden: 2)``."""
         if self.kind == DATA:
             return self.title
-        title = f"{self.title} is" if self.title.endswith(_OF_COMMAND) else self.title
+        title = f"{self.title} is" if self.title.startswith(_OF_COMMAND) else self.title
         return f"{title} {in_words(self.target)} (golden: {in_words(self.golden)})"
 
 
@@ -115,7 +115,7 @@ def _differing_arguments(target: Environment, golden: Environment) -> Iterator[O
         pair = one.get(name), other.get(name)
         # A value that is withheld tells nothing.
         if not is_same_value(*pair) and not _OF_OUTPUT.match(name) and not any(WITHHELD in str(each) for each in pair):
-            title = f"{name}{_OF_COMMAND}" if name.startswith("argument ") else name
+            title = f"{_OF_COMMAND}{name}" if name.startswith("argument ") else name
             yield OutsideDifference(COMMAND, f"command.{name}", title, *pair)
 
 

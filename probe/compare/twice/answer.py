@@ -75,7 +75,7 @@ def lines(found: Repetition) -> Iterator[tuple[str, str]]:
     if first is not None:
         yield from _first_lines(found, *first)
     elif found.differs:
-        yield f"not the same two times: one run lacks what the other has; {_compared(found)}", ERROR
+        yield f"not deterministic: one run has records that the other one lacks; {_compared(found)}", ERROR
     else:
         # All that is computed from them has the same bits, or it would have been found.
         differing = sum(pair.differing for pair in found.pairs)

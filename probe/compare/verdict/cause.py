@@ -409,8 +409,8 @@ class Causes:
         for side, (item, other) in enumerate(((target, returned.target), (golden, returned.golden))):
             did = "" if item is None or other is None else self._change(item, other, side)
             if did and maker is not None:
-                what = did.format(f"what {maker.name} returned")
-                return Sentence(f"the {SIDES[side]} {what} before it comes here, by code that is not recorded")
+                what = did.format(f"the output of {maker.name}")
+                return Sentence(f"unrecorded code of the {SIDES[side]} {what}")
         return NOTHING
 
     def _call_name(self, call: Call, side: int) -> str:

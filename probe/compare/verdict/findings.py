@@ -213,6 +213,8 @@ def _on_one_side(call: Call, row: Row, name: str, side: int) -> Sentence:
 # --- words
 
 
+LEAST_RATIO = 2.0
+"""Ratio of norms that is printed: below it the relative error is below a half, and shows it itself."""
 NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
 
 
@@ -257,16 +259,32 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
         if not found.given:
             return Sentence(f"{text}; its inputs are identical")
         return Sentence(f"{text}; their margins need a relative distance of {apart} of the values, and it is {allowed}")
+    ratio = ratio_of_norms(row)
     if found.kind is Kind.LIKE:
-        return beyond_peers(name, apart, allowed, found.others)
+        return beyond_peers(name, apart, allowed, found.others).followed_by(ratio)
     if found.kind is Kind.PARAMETER:
-        return beyond_recorded(name, apart)
+        return beyond_recorded(name, apart).followed_by(ratio)
     if found.kind in (Kind.INPUT, Kind.DATA):
-        return beyond_recorded(name, apart, allowed, record)
+        return beyond_recorded(name, apart, allowed, record).followed_by(ratio)
     if found.distance <= found.allowed:
         text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
         return Sentence(f"{text}; what is so far apart cannot be judged")
-    return beyond_inputs(name, apart, size(found.given), allowed)
+    return beyond_inputs(name, apart, size(found.given), allowed).followed_by(ratio)
+
+
+def ratio_of_norms(row: Row) -> str:
+    """The ratio of both norms in words, if one is twice the other: a relative error has the larger norm below it.
+
+    A tensor that is 1,024 times too large has a relative error of 1.0, as one of other numbers has.
+    """
+    norms = [None if item is None else item.norm for item in (row.target, row.golden)]
+    if not all(isinstance(norm, float) and 0 < norm < math.inf for norm in norms):
+        return ""
+    target, golden = (float(norm) for norm in norms if norm is not None)
+    times = max(target, golden) / min(target, golden)
+    if times < LEAST_RATIO or times == math.inf:
+        return ""
+    return f"its norm is {f'{times:,.4g} times' if target > golden else f'1/{times:,.4g} of'} that of the golden run"
 
 
 def cause_of_kind(found: Finding) -> Sentence:

@@ -138,8 +138,13 @@ class Finding:
 
     def text(self) -> str:
         """The finding in one line."""
-        where = f"step {self.step}, rank {self.rank}: {self.name or '(root module)'} ({self.family})"
+        where = f"step {self.step}, rank {self.rank}: {shown_name(self.name)} ({self.family})"
         return f"{where}: {self.rule}: {self.why}"
+
+
+def shown_name(name: str) -> str:
+    """The name of a row for people: the module around all others has none, and its rows are called ``.output``."""
+    return f"(root module){name}" if not name or name.startswith(".") else name
 
 
 class Judge(Protocol):

@@ -81,7 +81,7 @@ def test_one_pair_of_several_that_cannot_be_read_is_trouble(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give the other one with -gp"),
+        ([], "give the other one with --baseline"),
         (["-gp", "{}", "--rules", "msprobe"], "leave --rules msprobe out"),
         (["-gp", "{}", "--file_type", "json", *MERGING], "--file_type json compares nothing"),
     ],

@@ -1,7 +1,8 @@
-"""The newest runs below a folder, and the comparison of them by ``msprobe compare --last``."""
+"""Two runs, named in one order by every command, and the newest ones below a folder by ``--last``."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
@@ -10,9 +11,40 @@ import pytest
 import runs
 
 from probe.api import cli
+from probe.api.commands.config_check import set_sides
+from probe.api.commands.monitor import MonitorReport
 
 PLACES = ("old/step0/rank0", "deep/er/new/step0/rank0", "middle/step0/rank0")
 TIMES = (1_000, 3_000, 2_000)
+
+
+OLDER = {
+    "compare": "-tp RUN -gp BASELINE",
+    "graph_visualize": "-tp RUN -gp BASELINE",
+    "api_precision_compare": "-npu RUN -gpu BASELINE",
+    "ckpt_compare": "RUN BASELINE",
+    "rollout_check": "RUN BASELINE",
+    "config_check": "-c BASELINE RUN",
+    "report": "RUN BASELINE",
+}
+"""The commands that compare two runs, with the flags of msProbe if it has some."""
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_every_command_takes_the_run_first_and_the_baseline_by_one_flag(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    commands = {each.name: each for each in (*cli.COMMANDS, MonitorReport())}
+    commands[name].prepare_parser(parser)
+    forms = [parser.parse_args(form.split()) for form in ("RUN BASELINE", "--baseline BASELINE RUN", OLDER[name])]
+    if name == "config_check":
+        for form in forms:
+            set_sides(form)
+            form.target = form.baseline = None
+        assert forms[0].compare == ["BASELINE", "RUN"]
+    assert forms[0] == forms[1] == forms[2]
+    if name != "graph_visualize":  # which takes several
+        with pytest.raises(SystemExit):
+            parser.parse_args(["RUN", "BASELINE", "--baseline", "OTHER"])
 
 
 @pytest.fixture

@@ -89,8 +89,8 @@ def test_a_run_without_a_difference_goes_on_and_says_so(scripts: Any, tmp_path: 
 @pytest.mark.parametrize(("options", "why"), [
     (("--against", "nowhere"), '"nowhere"; allowed: the path of an existing run'),
     (("--stop-at", "end"), "--stop-at"),
-    (("--stop-at", "divergence"), "give against as well (msprobe run --against GOLDEN)"),
-    (("--task", "monitor", "--against", "out"), "--against cannot be used with --task monitor"),
+    (("--stop-at", "divergence"), "give against as well (msprobe run --baseline GOLDEN)"),
+    (("--task", "monitor", "--against", "out"), "--baseline cannot be used with --task monitor"),
 ])  # fmt: skip
 def test_a_wrong_option_is_refused_before_the_program_runs(
     scripts: Any, tmp_path: Path, options: tuple[str, ...], why: str

@@ -68,13 +68,13 @@ def test_arguments_that_differ_are_named_and_places_of_output_are_not() -> None:
     golden = of("python old.py small --lr 0.1 --output runs/b --run_name b --model_path a/x")
     assert [each.text for each in differences(target, golden)] == [
         "program train.py (golden: old.py)",
-        "argument 1 of the command is large (golden: small)",
+        "command-line argument 1 is large (golden: small)",
         "--lr 0.2 (golden: 0.1)",
         "--amp on (golden: not there)",
         "--model_path b/x (golden: a/x)",
     ]
     longer = of("python train.py large --lr 0.2"), of("python train.py --lr 0.2")
-    assert [each.text for each in differences(*longer)] == ["argument 1 of the command is large (golden: not there)"]
+    assert [each.text for each in differences(*longer)] == ["command-line argument 1 is large (golden: not there)"]
     assert differences(target, {}) == [] and differences({"command": 3}, golden) == []
 
 

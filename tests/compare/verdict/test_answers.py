@@ -61,6 +61,17 @@ def test_an_argument_is_without_effect_only_where_its_effect_would_have_shown(tm
     assert headline([found])[1][0] == f"  1 difference without effect on any value; {visible}"
 
 
+@pytest.mark.parametrize(
+    ("times", "ratio"), [(1024, "; its norm is 1,024 times that"), (1 / 8, "; its norm is 1/8 of that"), (1.5, "")]
+)
+def test_a_relative_error_of_one_has_the_ratio_of_the_norms(times: float, ratio: str, tmp_path: Path) -> None:
+    y = X @ W
+    name = "Functional.linear.0.forward"
+    wrong, right = ({name: call([tensor(X), tensor(W)], tensor(factor * y))} for factor in (np.float32(times), 1))
+    (effect,) = [text for text, _ in headline([summary(tmp_path, wrong, right)]) if text.startswith("  effect: ")]
+    assert effect.endswith(f"(identical inputs){ratio} of the golden run" if ratio else "(identical inputs)")
+
+
 def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
     answers = []
@@ -127,11 +138,12 @@ def test_a_step_follows_the_one_that_diverged_through_its_parameters(tmp_path: P
     (next_one,) = followers.add_step([of_step(tmp_path, "step1", carried=APART)])
     assert bad.answer == "divergence" and bad.follows is None
     assert next_one.follows == Origin("step0", "rank0") and next_one.answer == "cannot_tell"
-    assert next_one.why == "step 1, rank 0 follows step 0, rank 0"
+    assert next_one.why == "step 1, rank 0 is not judged: step 0, rank 0 diverges before it"
     assert next_one.as_json()["divergence"]["follows"] == {"step": "step0", "label": "rank0"}
     lines = [text for text, _ in headline([bad, next_one])]
     assert (
-        lines[0].startswith("first divergence: step 0, rank 0: ") and "  step 1, rank 0 follows step 0, rank 0" in lines
+        lines[0].startswith("first divergence: step 0, rank 0: ")
+        and "  step 1, rank 0 is not judged: step 0, rank 0 diverges before it" in lines
     )
 
 

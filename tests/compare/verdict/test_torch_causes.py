@@ -224,7 +224,7 @@ CALLS = [
     (lambda self, x: torch.roll(F.linear(x, self.weight, self.bias), 1, -1), "only the target calls Torch.roll.0"),
     (lambda self, x: F.linear(x, self.weight), "bias is in the golden run only"),
     (lambda self, x: F.linear(x, self.weight, self.bias) + self.bias, "only the target calls Tensor.__add__"),
-    (lambda self, x: F.linear(x.bfloat16().float(), self.weight, self.bias), "returned to bfloat16 before"),
+    (lambda self, x: F.linear(x.bfloat16().float(), self.weight, self.bias), "forward to bfloat16"),
     (lambda self, x: F.linear(x.bfloat16(), self.weight.bfloat16()).float() + self.bias, "dtype bfloat16"),
 ]  # fmt: skip
 

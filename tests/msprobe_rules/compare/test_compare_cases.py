@@ -143,7 +143,7 @@ def test_inputs_of_a_module_called_output_are_outputs(tmp_path: Path) -> None:  
 def test_a_direction_is_refused_by_26_2_alone(tmp_path: Path, golden: str) -> None:
     data, heads = {LINEAR: call([tensor()], [tensor()])}, {"golden": {"framework": golden}}
     assert [row.result for row in compared(tmp_path, data, data, as_26_2=False, heads=heads).rows] == ["pass"] * 2
-    with pytest.raises(MsprobeException, match=r"by the rules msprobe a pytorch dump .* exchange -tp and -gp"):
+    with pytest.raises(MsprobeException, match=r"by the rules msprobe a pytorch dump .* exchange both runs"):
         compared(tmp_path, data, data, heads=heads)
 
 

@@ -18,11 +18,13 @@ A comment right above a block says what is different:
 
 - ``<!-- not run: reason -->``: it is only compiled or parsed, for that reason.
 - ``<!-- status 2 -->``: its command ends with that status.
+- ``<!-- runs below -->``: the answer, which a page shows first, is run after the block with ``<!-- then above -->``, or
+  after the last one.
 - ``<!-- new process -->``: later blocks of Python have a process of their own, as a debugger wants that is made anew.
 - ``<!-- given: code -->``: Python that runs first, for what the reader has already.
 
-A page runs in a folder of its own, which holds `FIXTURES`: two small runs, and a configuration and a training of the
-examples.
+A page runs in a folder of its own, which holds `FIXTURES`: two small runs, and a configuration, a training and the
+public reports of the examples.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ FIXTURES = {
     "run_b": CASES / "multi_rank" / "golden",
     "config.json": ROOT / "examples" / "config.json",
     "train.py": ROOT / "examples" / "train.py",
+    "symptoms": ROOT / "examples" / "symptoms",
 }
 LANGUAGES = ("python", "sh", "console", "json", "yaml", "toml", "text")
 NOT_RUN = ("pip", "make", "pytest", "git", "tox", "source")
@@ -65,7 +68,7 @@ _PACKAGES = {
     "integrations": {"accelerate", "lightning", "transformers", "datasets", "msprobe.pytorch.integrations"},
     "torch": {"torch", "msprobe.pytorch"},
 }
-_MARK = re.compile(r"<!--\s*(not run|status|new process|given):?\s*(.*?)\s*-->\s*$", re.DOTALL)
+_MARK = re.compile(r"<!--\s*(not run|status|new process|given|runs below|then above):?\s*(.*?)\s*-->\s*$", re.DOTALL)
 
 
 @dataclass
@@ -162,13 +165,22 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+def in_order(page: Path) -> list[Block]:
+    """The blocks of a page as they are run."""
+    above = [block for block in blocks(page) if "runs below" in block.marks]
+    found = [block for block in blocks(page) if "runs below" not in block.marks]
+    behind = next((n for n, block in enumerate(found, 1) if "then above" in block.marks), len(found))
+    return [*found[:behind], *above, *found[behind:]]
+
+
 @functools.cache
 def environment(page: Path) -> str:
     """Where a page runs: an environment of tox.ini, ``core`` without a framework, ``agreement`` with two."""
     found = blocks(page)
     needed = {block.environment for block in found if block.runs} - {""}
     if "train.py" not in {block.title for block in found}:
-        needed |= {"torch" for block in found if block.runs and "train.py" in block.text}  # that of `FIXTURES`
+        # Those of `FIXTURES`.
+        needed |= {"torch" for block in found if block.runs and re.search(r"\btrain\.py|symptoms/", block.text)}
     if needed <= {"torch", "integrations"}:
         return "integrations" if "integrations" in needed else "torch" if needed else "core"
     return needed.pop() if len(needed) == 1 else "agreement"
@@ -193,7 +205,7 @@ def run_page(page: Path, folder: Path, interpreters: dict[str, str] | None = Non
     owner: dict[str, str] = {}  # by file, the environment that it needs
     running: _Program | None = None
     with ExitStack() as programs:
-        for block in blocks(page):
+        for block in in_order(page):
             if block.title:
                 (folder / block.title).parent.mkdir(exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")

@@ -389,7 +389,7 @@ class RingSink(Sink):
         left_out = f' {ring.left_out} more records did not fit ("ring").' if ring.left_out else ""
         log.info(
             f"Its {len(ring.frames)} records are in {folder.path}.{left_out} "
-            f"`msprobe overflow_check -i {folder.step_path}` finds the first one of all ranks."
+            f"`msprobe overflow_check {folder.step_path}` finds the first one of all ranks."
         )
 
 

@@ -113,7 +113,9 @@ def _entry(path: str, name: str, entry: Any) -> tuple[int, int, str, tuple[int, 
             f"{path}: {name}: its header lacks dtype, shape or data_offsets: save it again."
         ) from None
     if not all(type(each) is int and each >= 0 for each in (*shape, begin, end)):
-        raise DumpFormatError(f"{path}: {name}: shape and data_offsets have to be numbers from 0 on: save it again.")
+        raise DumpFormatError(
+            f"{path}: {name}: shape and data_offsets must be numbers of 0 or more; save the file again."
+        )
     if written in _PACKED:
         shape = (*shape[:-1], shape[-1] // _PACKED[written]) if shape else shape
         written = "U8"

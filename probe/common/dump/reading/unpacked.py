@@ -85,7 +85,7 @@ def unpacked(path: str) -> str:
     if first != MANIFEST:
         raise FileCheckException(
             f"{path} is no pack of a run: it does not begin with {MANIFEST}. Give what msprobe pack wrote, or the "
-            "folder of a run; a pack of config_check is compared by msprobe config_check -c."
+            "folder of a run; a pack of config_check is compared by msprobe config_check."
         )
     found = os.stat(path)
     key = (os.path.abspath(path), found.st_mtime_ns, found.st_size)

@@ -1,7 +1,7 @@
 // Every text of the page that does not come with the data, so that a second language is a second table.
 
 const TEXTS = {
-  noData: "This page holds no data. Make it again with: msprobe graph_visualize -tp DUMP -gp DUMP -o OUT",
+  noData: "This page holds no data. Make it again with: msprobe graph_visualize RUN BASELINE -o OUT",
   otherFormat: "The data of this page has format {0}, its scripts read {1}: make the page again.",
   noFile: "{0} is missing: keep the block files beside index.html.",
   noBlock: "The page lacks its block {0}: make it again.",
