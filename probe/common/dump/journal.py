@@ -178,6 +178,8 @@ class JournalWriter:
 
     def stack(self, number: int, stacks: CallStacks | StackTree[Frame]) -> None:
         """Write the frames of a stack of `stacks` that are not in the journal yet."""
+        if number < 0 or number in self._stacks:
+            return
         frames = stacks.unknown(number, self._stacks)
         if frames:
             self._append([_STACKS, frames])
