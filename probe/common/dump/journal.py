@@ -193,7 +193,8 @@ class JournalWriter:
             raise OSError(errno.EBUSY, "another process is collecting into this folder", path)
         self._encode = msgspec.msgpack.Encoder().encode
         self.path = path
-        self._stacks: set[int] = set()
+        self.stacks: set[int] = set()
+        """The numbers of the stacks that are in the journal, or go there with the next frame."""
         new = not os.fstat(self._stream.fileno()).st_size
         try:
             self._stream.write(MAGIC)
@@ -228,14 +229,21 @@ class JournalWriter:
 
     def stack(self, number: int, stacks: CallStacks | StackTree[Frame]) -> None:
         """Write the frames of a stack of `stacks` that are not in the journal yet, with the frame that follows."""
-        if number < 0 or number in self._stacks:
+        if number < 0 or number in self.stacks:
             return
-        frames = stacks.unknown(number, self._stacks)
+        frames = stacks.unknown(number, self.stacks)
         self._append([_STACKS, frames], later=True)
-        self._stacks.update(each for each, _, _ in frames)
+        self.stacks.update(each for each, _, _ in frames)
 
     def record(self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any) -> None:
-        self._append([_RECORD, name, begun, stack, parent, order, rule, fields])
+        body = [_RECORD, name, begun, stack, parent, order, rule, fields]
+        try:
+            # `_append`, written out: this runs for every record.
+            if not self._writer.append(body, False):
+                self._writer.append_encoded(self._encoded(body), False)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def node(self, name: str, begun: int, stack: int, parent: str | None) -> None:
         self._append([_NODE, name, begun, stack, parent])
