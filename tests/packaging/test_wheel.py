@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CASE = ROOT / "tests" / "compare" / "cases" / "missing_apis_stat"
-COMPILED = {"_differences", "_digests", "_frames", "_makers", "_reduction", "_plain_tensors"}
+COMPILED = {"_differences", "_digests", "_frames", "_journal_frames", "_makers", "_reduction", "_plain_tensors"}
 KINDS = ("compiled", "python")
 # The sources of the compiled parts are in the source distribution only.
 DATA = {

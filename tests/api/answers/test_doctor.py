@@ -103,6 +103,7 @@ def test_what_is_there_is_listed_without_imports(tmp_path: Path, listed: Doctor)
     for path in (
         "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "collect/describing/_makers",
         "common/numerics/_differences", "common/numerics/_digests", "common/_frames",
+        "common/dump/_journal_frames",
     ):  # fmt: skip
         built = Path(probe.__file__).parent / f"{path}{sysconfig.get_config_var('EXT_SUFFIX')}"
         assert line(lines, built.name.partition(".")[0])[1] == ("there" if built.exists() else "missing:")
