@@ -160,7 +160,7 @@ def with_dispatch_modes() -> Iterator[None]:
         yield
 
 
-class with_autograd_kernels:  # noqa: N801
+class with_autograd_kernels:
     """Inside `unobserved`: for operations, those of sparse tensors say, that do not work without autograd's kernels.
 
     A class, and its guards are used again: around each view that a recorded call returns, a generator and a guard made

@@ -174,11 +174,13 @@ def test_any_fields_survive(fields: Any) -> None:
 
 
 needs_compiled = pytest.mark.skipif(journal._journal_frames is None, reason="the compiled writer is not built here")
+BITS = (5, 7, 8, 15, 16, 31, 32, 63, 64, 70)
+SIZES = (15, 16, 31, 32, 255, 256, 65535, 65536)
 EDGES: list[Any] = [
-    *(sign * (1 << bits) + by for bits in (5, 7, 8, 15, 16, 31, 32, 63, 64, 70) for sign in (1, -1) for by in (-1, 0, 1)),
-    -0.0, float("nan"), float("inf"), True, None, (1, (2,)), {1: 2}, "\ud800", b"",
-    *(kind(size) for size in (15, 16, 31, 32, 255, 256, 65535, 65536) for kind in ("x".__mul__, b"y".__mul__, [0].__mul__)),
+    *(sign * (1 << bits) + by for bits in BITS for sign in (1, -1) for by in (-1, 0, 1)),
+    *(kind(size) for size in SIZES for kind in ("x".__mul__, b"y".__mul__, [0].__mul__)),
     *({str(key): key for key in range(size)} for size in (15, 16, 65535, 65536)),
+    -0.0, float("nan"), float("inf"), True, None, (1, (2,)), {1: 2}, "\ud800", b"",
 ]  # fmt: skip
 
 
