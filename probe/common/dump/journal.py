@@ -161,6 +161,8 @@ class FrameWriterInPython:
             if later:
                 self._ahead.append(frame)
                 return
+            if self._fd < 0:
+                raise ValueError("the journal is closed")
             frames = b"".join((*self._ahead, frame))
             try:
                 written = os.write(self._fd, frames)
