@@ -31,6 +31,9 @@ _STABLE = (
 _OF_ONE_RELEASE = (
     # The stable ABI has no way from a frame to the one below; by attributes a walk takes 1.6 times as long.
     "probe/common/_frames.c",
+    # Both look into every number and text of a record: macros of one release are what makes them worth having.
+    "probe/common/dump/_journal_frames.c",
+    "probe/common/dump/_records.c",
     # Types of theirs are called without a tuple of arguments, which the stable ABI has from 3.12 on.
     "probe/collect/describing/_makers.c",
     "probe/backends/torch/tensors/_plain_tensors.c",

@@ -81,6 +81,7 @@ _COMPILED = (
     ("common/numerics/_differences", "ckpt_compare of different values takes several times as long"),
     ("common/numerics/_digests", "fingerprints of weights take more than a hundred times as long"),
     ("common/_frames", "call stacks are walked in Python"),
+    ("common/dump/_journal_frames", "a record goes to the journal in ten steps of Python and not in one"),
 )
 _OPTIONAL = (
     ("rich", "colours, and the bar of a comparison", "pip install rich"),

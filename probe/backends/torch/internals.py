@@ -95,6 +95,11 @@ force_keys: Any = _ForceKeys if _HAS_KEYS else _no_guard
 included_keys: Callable[[], Any] = _find("_C._dispatch_tls_local_include_set", _nothing)
 
 
+def number_of_keys(keys: Any) -> int | None:
+    """A number that tells sets of dispatch keys apart; ``None`` where this release has none."""
+    return keys.raw_repr() if hasattr(keys, "raw_repr") else None
+
+
 def key_set(*names: str) -> Any:
     """The set of those dispatch keys that this release has."""
     keys = None

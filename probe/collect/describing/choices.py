@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -109,6 +110,7 @@ def _is_whole(dtype: Any) -> bool:
     return type(dtype) is str and is_integer(dtype) and not is_boolean(dtype)
 
 
+@functools.cache
 def _function_of(base: str) -> _Function | None:
     line = function(base)
     if not line.has(Trait.CHOOSES):

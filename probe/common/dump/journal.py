@@ -34,6 +34,10 @@ from typing import Any, BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
 
+try:
+    from probe.common.dump import _journal_frames
+except ImportError:
+    _journal_frames = None  # type: ignore[assignment]
 from probe.common import files
 from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
@@ -127,6 +131,60 @@ class Header:
         return record_file(self.level)
 
 
+class FrameWriterInPython:
+    """Appends frames to a file, as the compiled `FrameWriter` does, which it is what to equal.
+
+    Args:
+        fd: The file.
+        size: Its size.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd, self._size = fd, size
+        self.frames = 0
+        """Frames written so far."""
+        self._ahead: list[bytes] = []
+        # Another thread's frame between one that does not fit and its removal would go with it. Not a plain lock: a
+        # signal's function can come here in the middle.
+        self._one_at_a_time = threading.RLock()
+
+    def append(self, body: list[Any], later: bool) -> bool:
+        """Append a frame, or with `later` have it written together with the next one; false where `body` is first to be
+        encoded.
+        """
+        return False
+
+    def append_encoded(self, data: bytes, later: bool) -> None:
+        """`append` of an encoded body."""
+        frame = _FRAME.pack(len(data), zlib.crc32(data)) + data
+        with self._one_at_a_time:
+            if later:
+                self._ahead.append(frame)
+                return
+            if self._fd < 0:
+                raise ValueError("the journal is closed")
+            frames = b"".join((*self._ahead, frame))
+            try:
+                written = os.write(self._fd, frames)
+                while written != len(frames):
+                    # The disk is full, or the file as large as it may be: writing the rest raises the reason.
+                    written += os.write(self._fd, frames[written:])
+            except OSError:
+                # Half a frame would hide every later one from the reader.
+                os.ftruncate(self._fd, self._size)
+                raise
+            self._size += len(frames)
+            self.frames += 1 + len(self._ahead)
+            self._ahead.clear()
+
+    def close(self) -> None:
+        """Append no more."""
+        self._fd = -1
+
+
+_FrameWriter: Any = FrameWriterInPython if _journal_frames is None else _journal_frames.FrameWriter
+
+
 class JournalWriter:
     """Appends frames; each is handed to the system before the call returns, so a killed process loses none."""
 
@@ -137,16 +195,12 @@ class JournalWriter:
             raise OSError(errno.EBUSY, "another process is collecting into this folder", path)
         self._encode = msgspec.msgpack.Encoder().encode
         self.path = path
-        self.frames = 0
-        """Frames written so far."""
-        # Another thread's frame between one that does not fit and its removal would go with it. Not a plain lock: a
-        # signal's function can come here in the middle.
-        self._one_at_a_time = threading.RLock()
-        self._stacks: set[int] = set()
-        self._size = len(MAGIC)
+        self.stacks: set[int] = set()
+        """The numbers of the stacks that are in the journal, or go there with the next frame."""
         new = not os.fstat(self._stream.fileno()).st_size
         try:
             self._stream.write(MAGIC)
+            self._writer = _FrameWriter(self._stream.fileno(), len(MAGIC))
             self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
         except BaseException:
             # Neither in use nor what a dead run left.
@@ -156,35 +210,42 @@ class JournalWriter:
                     os.unlink(path)
             raise
 
-    def _append(self, body: list[Any]) -> None:
+    @property
+    def frames(self) -> int:
+        """Frames written so far."""
+        return int(self._writer.frames)
+
+    def _append(self, body: list[Any], later: bool = False) -> None:
         try:
-            data = self._encode(body)
+            if not self._writer.append(body, later):
+                self._writer.append_encoded(self._encoded(body), later)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def _encoded(self, body: list[Any]) -> bytes:
+        try:
+            return self._encode(body)
         except (OverflowError, UnicodeEncodeError):
-            data = self._encode(_encodable(body))
-        frame = _FRAME.pack(len(data), zlib.crc32(data)) + data
-        with self._one_at_a_time:
-            try:
-                written = self._stream.write(frame)
-                while written != len(frame):
-                    # The disk is full, or the file as large as it may be: writing the rest raises the reason.
-                    written += self._stream.write(frame[written:])
-            except OSError as error:
-                # Half a frame would hide every later one from the reader.
-                os.ftruncate(self._stream.fileno(), self._size)
-                error.filename = self.path
-                raise
-            self._size += len(frame)
-            self.frames += 1
+            return self._encode(_encodable(body))
 
     def stack(self, number: int, stacks: CallStacks | StackTree[Frame]) -> None:
-        """Write the frames of a stack of `stacks` that are not in the journal yet."""
-        frames = stacks.unknown(number, self._stacks)
-        if frames:
-            self._append([_STACKS, frames])
-            self._stacks.update(each for each, _, _ in frames)
+        """Write the frames of a stack of `stacks` that are not in the journal yet, with the frame that follows."""
+        if number < 0 or number in self.stacks:
+            return
+        frames = stacks.unknown(number, self.stacks)
+        self._append([_STACKS, frames], later=True)
+        self.stacks.update(each for each, _, _ in frames)
 
     def record(self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any) -> None:
-        self._append([_RECORD, name, begun, stack, parent, order, rule, fields])
+        body = [_RECORD, name, begun, stack, parent, order, rule, fields]
+        try:
+            # `_append`, written out: this runs for every record.
+            if not self._writer.append(body, False):
+                self._writer.append_encoded(self._encoded(body), False)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def node(self, name: str, begun: int, stack: int, parent: str | None) -> None:
         self._append([_NODE, name, begun, stack, parent])
@@ -193,6 +254,7 @@ class JournalWriter:
         self._append([_UPDATE, content])
 
     def close(self) -> None:
+        self._writer.close()
         self._stream.close()
 
 

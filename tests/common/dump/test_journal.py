@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stack_trees import stacks_of
 
+from probe.common.dump import journal
 from probe.common.dump.journal import ADD, MOVE, REPLACE, Header, JournalReader, JournalWriter
 from probe.common.errors import DumpFormatError
 
@@ -170,6 +171,32 @@ JSON_VALUES = st.recursive(
 def test_any_fields_survive(fields: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert records_of(written(Path(folder), [("a", 0, REPLACE, fields)])) == [("a", fields)]
+
+
+needs_compiled = pytest.mark.skipif(
+    journal._FrameWriter is journal.FrameWriterInPython, reason="the compiled writer is not built here"
+)
+BITS = (5, 7, 8, 15, 16, 31, 32, 63, 64, 70)
+SIZES = (15, 16, 31, 32, 255, 256, 65535, 65536)
+EDGES: list[Any] = [
+    *(sign * (1 << bits) + by for bits in BITS for sign in (1, -1) for by in (-1, 0, 1)),
+    *(kind(size) for size in SIZES for kind in ("x".__mul__, b"y".__mul__, [0].__mul__)),
+    *({str(key): key for key in range(size)} for size in (15, 16, 65535, 65536)),
+    -0.0, float("nan"), float("inf"), True, None, (1, (2,)), {1: 2}, "\ud800", b"",
+]  # fmt: skip
+
+
+def deep(levels: int) -> Any:
+    return [deep(levels - 1)] if levels else []
+
+
+@needs_compiled
+@pytest.mark.parametrize("value", [EDGES, deep(30), deep(100)], ids=["edges", "deep", "deeper"])
+def test_both_writers_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    records = [(name, 0, REPLACE, {"x": value}) for name in ("a", "b")]
+    compiled = written(tmp_path, records)
+    monkeypatch.setattr(journal, "_FrameWriter", journal.FrameWriterInPython)
+    assert written(tmp_path, records) == compiled
 
 
 # --- journals of processes that died
@@ -337,7 +364,19 @@ else:
 """
 
 
+IN_PYTHON = """
+from probe.common.dump import journal
+journal._FrameWriter = journal.FrameWriterInPython
+"""
+
+
 def fill(path: Path, *how: str, program: str = FILLS) -> None:
+    """Run a program with the compiled writer of frames, where there is one, and with that in Python."""
+    for kind in ("", IN_PYTHON):
+        fill_once(path, how, kind + program)
+
+
+def fill_once(path: Path, how: tuple[str, ...], program: str) -> None:
     root = str(Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run(

@@ -42,6 +42,7 @@ class JournalSink(Sink):
         self._host = host
         self._is_quiet = is_quiet
         self._tensors = host.adapter.tensors
+        self._pending = self._tensors.pending
         self._made_at = clock.now()
         self._budget = TensorBudget()
         self.folder: DumpFolder | None = None
@@ -269,12 +270,18 @@ class JournalSink(Sink):
             return
         stack = call.stack if self._with_stacks else -1
         # All that follow a record which has to wait do so as well: the journal keeps their order.
-        if self._delayed or self._tensors.pending():
+        if self._delayed or self._pending():
             self._delayed.append((call.name, call.begun, stack, call.parent, call.order, rule, call.fields))
             if len(self._delayed) >= self._most_delayed:
                 self._resolve()
-        else:
-            self._append(call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
+            return
+        journal = self._journal
+        if stack >= 0 and stack not in journal.stacks:
+            journal.stack(stack, self._stacks)
+        journal.record(call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
+        self.has_records = True
+        if self._live is not None:
+            self._live.take((call.name, call.begun, stack, call.parent, call.order, rule, call.fields))
 
     def _write_held(self, call: ActiveCall, rule: int | None) -> None:
         """Write the record of a call whose tensors may wait until it is known whether they are wanted."""

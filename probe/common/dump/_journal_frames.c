@@ -1,0 +1,318 @@
+/* Appends frames to a journal; probe/common/dump/journal.py has the format, and the same in Python.
+
+   What is made of nothing but dictionaries, lists, tuples, texts, bytes and numbers of Python's own types, which is
+   nearly every record, is encoded and written here in one call. All else is encoded by msgspec. The bytes are the same. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <errno.h>
+#include <structmember.h>
+#include <unistd.h>
+
+enum { HEAD = 8, DEEPEST = 64, FIRST_ROOM = 1 << 14, MOST_KEPT = 1 << 20 };
+
+typedef struct {
+    PyObject_HEAD
+    int fd;            /* -1 when it is closed */
+    long long size;    /* of the file, as far as whole frames go */
+    Py_ssize_t frames; /* in the file */
+    PyThread_type_lock lock;
+    unsigned char *bytes;
+    size_t used, room;
+    size_t ahead; /* the bytes of frames that are written together with the next one */
+    Py_ssize_t frames_ahead;
+} FrameWriter;
+
+/* --- CRC-32 (ISO 3309, that of zlib), four bytes at a time */
+
+static uint32_t crc_of[4][256];
+
+static void fill_crc(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t value = i;
+        for (int bit = 0; bit < 8; bit++) value = (value >> 1) ^ (0xEDB88320u & (0u - (value & 1)));
+        crc_of[0][i] = value;
+    }
+    for (int i = 0; i < 256; i++)
+        for (int k = 1; k < 4; k++) crc_of[k][i] = (crc_of[k - 1][i] >> 8) ^ crc_of[0][crc_of[k - 1][i] & 255];
+}
+
+static uint32_t crc32(const unsigned char *bytes, size_t size) {
+    uint32_t crc = ~0u;
+    for (; size >= 4; size -= 4, bytes += 4) {
+        crc ^= bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+        crc = crc_of[3][crc & 255] ^ crc_of[2][crc >> 8 & 255] ^ crc_of[1][crc >> 16 & 255] ^ crc_of[0][crc >> 24];
+    }
+    while (size--) crc = (crc >> 8) ^ crc_of[0][(crc ^ *bytes++) & 255];
+    return ~crc;
+}
+
+/* --- MessagePack. Each function returns 0 where Python is to encode; an exception that is set then does not matter. */
+
+static unsigned char *more(FrameWriter *self, size_t size) {
+    if (size > self->room - self->used) {
+        const size_t room = 2 * self->room + size;
+        unsigned char *larger = PyMem_Realloc(self->bytes, room);
+        if (larger == NULL) return NULL;
+        self->bytes = larger;
+        self->room = room;
+    }
+    unsigned char *place = self->bytes + self->used;
+    self->used += size;
+    return place;
+}
+
+/* A mark and a number of `width` bytes, the highest first. */
+static int put(FrameWriter *self, int mark, uint64_t number, int width) {
+    unsigned char *place = more(self, (size_t)width + 1);
+    if (place == NULL) return 0;
+    *place = (unsigned char)mark;
+    for (int i = width; i; i--, number >>= 8) place[i] = (unsigned char)number;
+    return 1;
+}
+
+static int put_integer(FrameWriter *self, PyObject *value) {
+    int overflow;
+    const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow < 0 || (number == -1 && PyErr_Occurred())) return 0;
+    const uint64_t bits = overflow ? PyLong_AsUnsignedLongLong(value) : (uint64_t)number;
+    if (overflow && PyErr_Occurred()) return 0;
+    if (!overflow && number < 0)
+        return number >= -32       ? put(self, (int)(number & 255), 0, 0)
+               : number >= -128    ? put(self, 0xd0, bits, 1)
+               : number >= -32768  ? put(self, 0xd1, bits, 2)
+               : number >= INT32_MIN ? put(self, 0xd2, bits, 4)
+                                     : put(self, 0xd3, bits, 8);
+    return bits < 128          ? put(self, (int)bits, 0, 0)
+           : bits <= UINT8_MAX  ? put(self, 0xcc, bits, 1)
+           : bits <= UINT16_MAX ? put(self, 0xcd, bits, 2)
+           : bits <= UINT32_MAX ? put(self, 0xce, bits, 4)
+                                : put(self, 0xcf, bits, 8);
+}
+
+/* The head of something of a size: `few` is the mark for less than `fewest`, `mark` that for a number of 1 byte, or 0. */
+static int put_size(FrameWriter *self, size_t size, int few, size_t fewest, int mark8, int mark16) {
+    return size < fewest                  ? put(self, few | (int)size, 0, 0)
+           : size <= UINT8_MAX && mark8   ? put(self, mark8, size, 1)
+           : size <= UINT16_MAX           ? put(self, mark16, size, 2)
+           : size <= UINT32_MAX           ? put(self, mark16 + 1, size, 4)
+                                          : 0;
+}
+
+static int put_bytes(FrameWriter *self, const char *bytes, size_t size) {
+    unsigned char *place = more(self, size);
+    if (place == NULL) return 0;
+    memcpy(place, bytes, size);
+    return 1;
+}
+
+static int put_text(FrameWriter *self, PyObject *value) {
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &size);
+    return text != NULL && put_size(self, (size_t)size, 0xa0, 32, 0xd9, 0xda) && put_bytes(self, text, (size_t)size);
+}
+
+static int put_value(FrameWriter *self, PyObject *value, int depth);
+
+static int put_dict(FrameWriter *self, PyObject *value, int depth) {
+    PyObject *key, *item;
+    Py_ssize_t at = 0;
+    if (!put_size(self, (size_t)PyDict_GET_SIZE(value), 0x80, 16, 0, 0xde)) return 0;
+    /* Nothing here runs code of Python's, so the dictionary stays as it is. */
+    while (PyDict_Next(value, &at, &key, &item))
+        if (!PyUnicode_CheckExact(key) || !put_text(self, key) || !put_value(self, item, depth)) return 0;
+    return 1;
+}
+
+static int put_sequence(FrameWriter *self, PyObject *const *items, Py_ssize_t count, int depth) {
+    if (!put_size(self, (size_t)count, 0x90, 16, 0, 0xdc)) return 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!put_value(self, items[i], depth)) return 0;
+    return 1;
+}
+
+static int put_value(FrameWriter *self, PyObject *value, int depth) {
+    if (depth > DEEPEST) return 0;
+    if (value == Py_None) return put(self, 0xc0, 0, 0);
+    if (PyBool_Check(value)) return put(self, value == Py_True ? 0xc3 : 0xc2, 0, 0);
+    if (PyUnicode_CheckExact(value)) return put_text(self, value);
+    if (PyLong_CheckExact(value)) return put_integer(self, value);
+    if (PyFloat_CheckExact(value)) {
+        uint64_t bits;
+        const double number = PyFloat_AS_DOUBLE(value);
+        memcpy(&bits, &number, sizeof bits);
+        return put(self, 0xcb, bits, 8);
+    }
+    if (PyDict_CheckExact(value)) return put_dict(self, value, depth + 1);
+    if (PyList_CheckExact(value) || PyTuple_CheckExact(value))
+        return put_sequence(self, PySequence_Fast_ITEMS(value), PySequence_Fast_GET_SIZE(value), depth + 1);
+    if (PyBytes_CheckExact(value)) {
+        const size_t size = (size_t)PyBytes_GET_SIZE(value);
+        return put_size(self, size, 0, 0, 0xc4, 0xc5) && put_bytes(self, PyBytes_AS_STRING(value), size);
+    }
+    return 0;
+}
+
+/* --- frames */
+
+static void put_little(unsigned char *place, uint32_t number) {
+    for (int i = 0; i < 4; i++, number >>= 8) place[i] = (unsigned char)number;
+}
+
+/* Only one thread at a time: frames of another one between one that does not fit and its removal would go with it. */
+static void lock(FrameWriter *self) {
+    if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) return;
+    Py_BEGIN_ALLOW_THREADS
+    PyThread_acquire_lock(self->lock, WAIT_LOCK);
+    Py_END_ALLOW_THREADS
+}
+
+/* Hand all frames to the system. 0 with an exception, and then the file is as it was before. */
+static int write_all(FrameWriter *self) {
+    const int fd = self->fd;
+    int error = 0;
+    Py_BEGIN_ALLOW_THREADS
+    size_t done = 0;
+    while (done < self->used && !error) {
+        const ssize_t written = write(fd, self->bytes + done, self->used - done);
+        if (written >= 0)
+            done += (size_t)written;
+        else if (errno != EINTR)
+            error = errno;
+    }
+    /* Half a frame would hide every later one from the reader. */
+    if (error && ftruncate(fd, (off_t)self->size) < 0) error = errno;
+    Py_END_ALLOW_THREADS
+    if (!error) return 1;
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return 0;
+}
+
+/* The frame whose body begins behind `start` and `HEAD` is complete: write it, or keep it until the next one. */
+static int finish(FrameWriter *self, size_t start, int later) {
+    const size_t size = self->used - start - HEAD;
+    if (size > UINT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a frame is too large");
+        return 0;
+    }
+    put_little(self->bytes + start, (uint32_t)size);
+    put_little(self->bytes + start + 4, crc32(self->bytes + start + HEAD, size));
+    if (later) {
+        self->ahead = self->used;
+        self->frames_ahead++;
+        return 1;
+    }
+    if (!write_all(self)) return 0;
+    self->size += (long long)self->used;
+    self->frames += self->frames_ahead + 1;
+    self->ahead = 0;
+    self->frames_ahead = 0;
+    return 1;
+}
+
+/* What `append` and `append_encoded` share. */
+static PyObject *append(FrameWriter *self, PyObject *const *args, Py_ssize_t count, int is_encoded) {
+    if (count != 2 || (is_encoded && !PyBytes_Check(args[0]))) {
+        PyErr_SetString(PyExc_TypeError, "append(body, later), append_encoded(bytes, later)");
+        return NULL;
+    }
+    const int later = PyObject_IsTrue(args[1]);
+    if (later < 0) return NULL;
+    lock(self);
+    PyObject *answer = NULL;
+    self->used = self->ahead;
+    if (self->fd < 0)
+        PyErr_SetString(PyExc_ValueError, "the journal is closed");
+    else if (more(self, HEAD) == NULL)
+        PyErr_NoMemory();
+    else if (!(is_encoded ? put_bytes(self, PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]))
+                          : put_value(self, args[0], 0))) {
+        PyErr_Clear();
+        if (is_encoded)
+            PyErr_NoMemory();
+        else
+            answer = Py_False;
+    } else if (finish(self, self->ahead, later))
+        answer = Py_True;
+    self->used = self->ahead;
+    if (self->room > MOST_KEPT && self->ahead < FIRST_ROOM) {
+        unsigned char *smaller = PyMem_Realloc(self->bytes, FIRST_ROOM);
+        if (smaller != NULL) self->bytes = smaller, self->room = FIRST_ROOM;
+    }
+    PyThread_release_lock(self->lock);
+    Py_XINCREF(answer);
+    return answer;
+}
+
+static PyObject *append_body(FrameWriter *self, PyObject *const *args, Py_ssize_t count) { return append(self, args, count, 0); }
+
+static PyObject *append_encoded(FrameWriter *self, PyObject *const *args, Py_ssize_t count) { return append(self, args, count, 1); }
+
+static PyObject *close_writer(FrameWriter *self, PyObject *nothing) {
+    self->fd = -1;
+    Py_RETURN_NONE;
+}
+
+/* --- the type */
+
+static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
+    int fd;
+    long long size;
+    if (!PyArg_ParseTuple(args, "iL", &fd, &size)) return NULL;
+    FrameWriter *self = (FrameWriter *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->fd = fd;
+    self->size = size;
+    self->room = FIRST_ROOM;
+    self->bytes = PyMem_Malloc(self->room);
+    self->lock = PyThread_allocate_lock();
+    if (self->bytes != NULL && self->lock != NULL) return (PyObject *)self;
+    Py_DECREF(self);
+    return PyErr_NoMemory();
+}
+
+static void dealloc(FrameWriter *self) {
+    if (self->lock != NULL) PyThread_free_lock(self->lock);
+    PyMem_Free(self->bytes);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef METHODS[] = {
+    {"append", (PyCFunction)(void (*)(void))append_body, METH_FASTCALL,
+     "append(body, later): false if it is not made of Python's own types; nothing was appended then"},
+    {"append_encoded", (PyCFunction)(void (*)(void))append_encoded, METH_FASTCALL, "append_encoded(bytes, later)"},
+    {"close", (PyCFunction)close_writer, METH_NOARGS, "Append no more."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef MEMBERS[] = {
+    {"frames", T_PYSSIZET, offsetof(FrameWriter, frames), READONLY, NULL},
+    {NULL},
+};
+
+static PyTypeObject FrameWriterType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probe.common.dump._journal_frames.FrameWriter",
+    .tp_basicsize = sizeof(FrameWriter),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = create,
+    .tp_dealloc = (destructor)dealloc,
+    .tp_methods = METHODS,
+    .tp_members = MEMBERS,
+    .tp_doc = "FrameWriter(fd, size)",
+};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_journal_frames", NULL, 0, NULL, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__journal_frames(void) {
+    if (PyType_Ready(&FrameWriterType) < 0) return NULL;
+    fill_crc();
+    PyObject *module = PyModule_Create(&MODULE);
+    if (module == NULL) return NULL;
+    Py_INCREF(&FrameWriterType);
+    if (PyModule_AddObject(module, "FrameWriter", (PyObject *)&FrameWriterType) < 0) {
+        Py_DECREF(&FrameWriterType);
+        Py_CLEAR(module);
+    }
+    return module;
+}
