@@ -18,7 +18,7 @@ from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
 from probe.common.dump.journal import Header, JournalWriter
-from probe.common.dump.json_files import recover
+from probe.common.dump.recovery import recover
 from probe.common.dump.layout import JOURNAL_FILE, MADE_FILES
 from probe.common.errors import FileCheckException
 

@@ -75,7 +75,7 @@ class DumpFolder:
         self._is_unmade = False
         """True if the json files could not be made from the journal."""
         try:
-            processes.write(self.path, " ".join(command()))
+            processes.write(self.path, command)
         except Exception as error:
             self.log_error(PROCESS_FILE, error)
         try:
