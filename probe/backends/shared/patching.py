@@ -151,7 +151,16 @@ def _body_of(function: FunctionType) -> FunctionType:
 
 
 def _trampoline(original: CodeType) -> CodeType:
-    """Code that forwards its arguments to the handler, with as many free variables as `original` as Python demands.
+    """Code that forwards its arguments to the handler, another object each time, in the place of `original`."""
+    # With name and place of the original: whoever asks for the function's source gets it.
+    return _forwarding(original.co_freevars).replace(
+        co_filename=original.co_filename, co_name=original.co_name, co_firstlineno=original.co_firstlineno
+    )
+
+
+@functools.lru_cache(maxsize=64)  # nearly all functions have no free variables
+def _forwarding(free: tuple[str, ...]) -> CodeType:
+    """Code that forwards its arguments to the handler, with the free variables of the original, as Python demands.
 
     The handler is the default of an argument that nobody passes. The function's globals are the user's and take no
     extra names, and a constant of the code could not be read by ``torch.compile``, which compiles the function together
@@ -159,18 +168,14 @@ def _trampoline(original: CodeType) -> CodeType:
     """
     signature, call = f"*args, {_HANDLER}, **kwargs", f"return {_HANDLER}(args, kwargs)"
     source = f"def trampoline({signature}):\n {call}\n"
-    free = original.co_freevars
     if free:
         values = "".join(f" {name} = None\n" for name in free)
         inner = f" def trampoline({signature}):\n  {call}\n  ({', '.join(free)},)\n"
         source = f"def outer():\n{values}{inner} return trampoline\ntrampoline = outer()\n"
     scope: dict[str, Any] = {}
-    exec(compile(source, original.co_filename, "exec"), scope)
+    exec(compile(source, __file__, "exec"), scope)
     code: CodeType = scope["trampoline"].__code__
-    # With name and place of the original: whoever asks for the function's source gets it.
-    return code.replace(
-        co_consts=(*code.co_consts, MARK), co_name=original.co_name, co_firstlineno=original.co_firstlineno
-    )
+    return code.replace(co_consts=(*code.co_consts, MARK))
 
 
 class Attributes:

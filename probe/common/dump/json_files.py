@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, Callable
+from typing import Any, Callable
 
 import msgspec
 
@@ -138,15 +138,15 @@ _MOST_SOURCE_LINES = 1 << 14
 """Lines that are kept; a guess: some thousand occur in a program."""
 
 
-def skeleton(folder: str, header: Header) -> None:
-    """Write the files as they are before the first record."""
-    _write_data(folder, header, ())
+def skeleton(folder: str, header: Header, is_new: bool) -> None:
+    """Write the files as they are before the first record; `is_new` is true of a folder in which there are none."""
+    files.replace(os.path.join(folder, header.file_name), b"".join(_data(header, ())))
     if header.level != "debug" and header.extra_info:
         for name in (STACK_FILE, CONSTRUCT_FILE):
-            with files.replacing(os.path.join(folder, name)) as stream:
-                stream.write(b"{}")
-    SketchWriter().write(folder)
-    update_file.write(folder, ())
+            files.replace(os.path.join(folder, name), b"{}")
+    if not is_new:
+        SketchWriter().write(folder)
+        update_file.write(folder, ())
 
 
 def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
@@ -192,18 +192,19 @@ def _with_present_folder(header: Header, folder: str) -> Header:
 
 def _write_data(folder: str, header: Header, records: Iterable[_Record]) -> None:
     with files.replacing(os.path.join(folder, header.file_name)) as stream:
-        _put_data(stream, header, records)
+        stream.writelines(_data(header, records))
 
 
-def _put_data(stream: BinaryIO, header: Header, records: Iterable[_Record]) -> None:
+def _data(header: Header, records: Iterable[_Record]) -> Iterator[bytes]:
+    """The parts of dump.json, or of debug.json."""
     lines = [f' "{key}": {json.dumps(getattr(header, key))}' for key in ("task", "level", "framework", "dump_data_dir")]
-    stream.write(("{\n" + ",\n".join(lines) + ',\n "data": ').encode())
+    yield ("{\n" + ",\n".join(lines) + ',\n "data": ').encode()
     before = b"{"
     for several, odd in _together(records):
-        stream.write(before)
-        stream.write(encode_members(several, 1, odd))
+        yield before
+        yield encode_members(several, 1, odd)
         before = b","
-    stream.write(b"{}\n}" if before == b"{" else b"\n }\n}")
+    yield b"{}\n}" if before == b"{" else b"\n }\n}"
 
 
 def _together(records: Iterable[_Record]) -> Iterator[tuple[dict[str, Any], list[str]]]:

@@ -260,7 +260,7 @@ def test_folders_and_files_are_private(tmp_path: Path) -> None:
     assert {mode(path) for path in (folder, folder.parent, folder.parent.parent)} == {0o750}
     for append in (False, True):
         files.open_for_writing(str(folder / f"f{append}"), append).close()
-    json_files.skeleton(str(folder), header())
+    json_files.skeleton(str(folder), header(), False)
     assert {mode(path) for path in folder.iterdir()} == {0o640}
 
 
