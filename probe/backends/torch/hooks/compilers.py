@@ -9,7 +9,6 @@ from types import FunctionType
 from typing import Any, Callable, Optional
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from probe.backends.shared.patching import Attributes, CodeSwap, plain_swap
 from probe.backends.torch import internals
@@ -132,18 +131,6 @@ def _forget_signature(function: Any) -> None:
     remembered = getattr(functions, "_spec_cache", None)
     if remembered is not None:
         remembered.pop(function, None)
-
-
-def registered_as(number: int | None, register: Callable[[], RemovableHandle]) -> RemovableHandle:
-    """Register a hook under the number it had before, where it had one."""
-    following = RemovableHandle.next_id
-    if number is None:
-        return register()
-    try:
-        RemovableHandle.next_id = number
-        return register()
-    finally:
-        RemovableHandle.next_id = following
 
 
 # --- torch script
