@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 _FLAGS = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 _PARTS = (
     "probe/common/_frames.c",
+    "probe/common/dump/_records.c",
     "probe/common/numerics/_differences.c",
     "probe/common/numerics/_digests.c",
     "probe/backends/shared/_reduction.c",

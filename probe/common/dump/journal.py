@@ -24,11 +24,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, Optional, Union
 
@@ -55,8 +54,6 @@ _MOST_BITS = 1023
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
 """Bytes of a frame; a guess: a damaged length is larger as a rule."""
-NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""In MessagePack: a float whose exponent has all bits set. Other bytes can look the same, which costs time only."""
 _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
@@ -348,26 +345,28 @@ class JournalReader:
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and fields in the order of dump.json."""
-        return ((name, fields) for name, fields, _ in self.records_checked())
+        return ((name, self.fields(name, frames)) for name, frames in self.frames())
 
-    def records_checked(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        """The records with a third value: true if all numbers of the record are known to be finite."""
-        for name, (_, first, *others) in sorted(self._records.items(), key=_order):
-            fields, finite = self._fields(name, first)
-            for frame in others:
-                more, more_finite = self._fields(name, frame)
-                finite = finite and more_finite
-                if isinstance(fields, dict) and isinstance(more, dict):
-                    fields.update(more)
-                else:
-                    fields = more
-            self.sketches.take(name, fields)
-            yield name, fields, finite
+    def frames(self) -> Iterator[tuple[str, list[msgspec.Raw]]]:
+        """The names of the records in the order of dump.json, each with its fields as they stand in the journal."""
+        for name, (_, *frames) in sorted(self._records.items(), key=_order):
+            yield name, [self._read(frame) if isinstance(frame, int) else frame for frame in frames]
 
-    def _fields(self, name: str, frame: msgspec.Raw | int) -> tuple[Any, bool]:
-        data = self._read(frame) if isinstance(frame, int) else frame
+    def fields(self, name: str, frames: Sequence[msgspec.Raw]) -> Any:
+        """The fields of a record of `frames`, of which the sketches are taken."""
+        fields = self._fields(name, frames[0])
+        for frame in frames[1:]:
+            more = self._fields(name, frame)
+            if isinstance(fields, dict) and isinstance(more, dict):
+                fields.update(more)
+            else:
+                fields = more
+        self.sketches.take(name, fields)
+        return fields
+
+    def _fields(self, name: str, frame: msgspec.Raw) -> Any:
         try:
-            return _decode(data), NOT_FINITE.search(data) is None
+            return _decode(frame)
         except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
             raise DumpFormatError(f"{self.path}: the record {name} is not readable: {error}.") from error
 
@@ -377,6 +376,11 @@ class JournalReader:
         frame = _decode_frame(self._stream.read(length))
         assert isinstance(frame, _RecordFrame)
         return frame.fields
+
+    @property
+    def stacks(self) -> tuple[StackTree[Frame], dict[int, list[Frame]]]:
+        """All stacks, to be compared with those of another journal."""
+        return self._tree, self._stacks
 
     def stack(self, number: int) -> list[Frame] | None:
         """The frames of a stack, innermost first, of a very long one those at its two ends; ``None`` of no stack."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Callable
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 import msgspec
 
 from probe.common import files
 from probe.common.callstack import Frame
 from probe.common.dump import update_file
-from probe.common.dump.journal import NOT_FINITE, Header, JournalReader
+from probe.common.dump.journal import Header, JournalReader, Node
 from probe.common.dump.layout import (
     CONSTRUCT_FILE,
     JOURNAL_FILE,
@@ -29,11 +30,20 @@ from probe.common.dump.layout import (
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.dump.stack_text import frame_text
 
+try:
+    from probe.common.dump._records import laid_out
+except ImportError:  # not built here
+    laid_out = None  # type: ignore[assignment]
+
 quote = json.encoder.encode_basestring_ascii
 
+Rows = tuple[list[str], list[Optional[bytes]], list[Union[int, str, None]], list[Optional[int]]]
+"""The names of entries, their sketches, makers and numbers."""
 _on_one_line = json.JSONEncoder(separators=(",", ":")).encode
 _MARKS = (("-Infinity", r'"\u0000-"'), ("Infinity", r'"\u0000+"'), ("NaN", r'"\u0000N"'))
 """The text that stands for a number that JSON lacks. Inside a text the quotes end it early, which is no JSON."""
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""In MessagePack: a float whose exponent has all bits set. Other bytes can look the same, which costs time only."""
 _ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
@@ -44,23 +54,6 @@ def encode(value: Any, indent: int) -> bytes:
     """
     text = _compiled(value, indent)
     return encode_as_python(value, indent) if text is None else text
-
-
-def encode_members(values: dict[str, Any], indent: int, odd: Sequence[str] = ()) -> bytes:
-    """The text of `encode` between the braces of a dict that is not empty; but for `odd`, all numbers are finite."""
-    margin = b"\n" + b" " * (indent + 1)
-    text = _compiled({**values, **dict.fromkeys(odd)}, indent, finite=True)
-    if text is None:
-        # One of them keeps the others from being encoded together.
-        return b",".join(
-            margin + quote(name).encode() + b": " + encode(value, indent + 1) for name, value in values.items()
-        )
-    text = text[1 : -len(b"\n}") - indent]
-    for name in odd:
-        # Nothing else begins a line like this: what is inside a value stands further to the right.
-        before = margin + quote(name).encode() + b": "
-        text = text.replace(before + b"null", before + encode(values[name], indent + 1), 1)
-    return text
 
 
 def encode_as_python(value: Any, indent: int) -> bytes:
@@ -79,16 +72,13 @@ def encode_as_python(value: Any, indent: int) -> bytes:
     return json.dumps(_writable(value), indent=1).replace("\n", "\n" + " " * indent).encode()
 
 
-def _compiled(value: Any, indent: int, finite: bool = False) -> bytes | None:
-    """The text of `value` by compiled code; ``None`` where that would write another one, or none.
-
-    `finite`: all numbers in it are known to be.
-    """
+def _compiled(value: Any, indent: int) -> bytes | None:
+    """The text of `value` by compiled code; ``None`` where that would write another one, or none."""
     try:
         text = msgspec.json.encode(value)
         # What is not finite is null now, and what `json` escapes besides control characters is not escaped.
         alike = text.isascii() and b"\x7f" not in text
-        if alike and (finite or not (b"null" in text and NOT_FINITE.search(msgspec.msgpack.encode(value)))):
+        if alike and not (b"null" in text and _NOT_FINITE.search(msgspec.msgpack.encode(value))):
             return _laid_out(text, indent)
     except _ERRORS:
         pass  # a value that only Python can write
@@ -127,11 +117,6 @@ def _writable(value: Any) -> Any:
 # --- json files
 
 
-_AT_ONCE = 32
-"""Records that are encoded together, which takes half the time of one by one."""
-_Record = tuple[str, Any, bool]
-"""Name, fields, and whether all numbers in them are known to be finite."""
-
 _source_lines: dict[Frame, str] = {}
 """Lines of stack.json as JSON, by their frames. The next step has mostly the same."""
 _MOST_SOURCE_LINES = 1 << 14
@@ -162,21 +147,12 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
     """
     with JournalReader(os.path.join(folder, JOURNAL_FILE)) as journal:
         header = _with_present_folder(journal.header, folder)
-        records = journal.records_checked()
-        _write_data(folder, header, records if change is None else _changed(records, change))
+        _write_data(folder, header, _members(journal, change))
         if header.level != "debug" and header.extra_info:
-            _write_stacks(folder, journal)
-            _write_tree(folder, journal)
+            _write_calls(folder, journal)
         journal.sketches.write(folder)
         update_file.write(folder, journal.updates)
     return header
-
-
-def _changed(records: Iterable[_Record], change: Callable[[Any], None]) -> Iterator[_Record]:
-    for name, fields, _ in records:
-        change(fields)
-        # The present contents are unknown.
-        yield name, fields, False
 
 
 def _with_present_folder(header: Header, folder: str) -> Header:
@@ -190,53 +166,98 @@ def _with_present_folder(header: Header, folder: str) -> Header:
     return dataclasses.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
 
 
-def _write_data(folder: str, header: Header, records: Iterable[_Record]) -> None:
+def _members(journal: JournalReader, change: Callable[[Any], None] | None) -> Iterator[bytes]:
+    """The records as members of "data"; their sketches are taken."""
+    encode_numbers, sketches = msgspec.json.encode, journal.sketches
+    is_compiled = laid_out is not None and change is None
+    for name, frames in journal.frames():
+        rows: Rows = [], [], [], []
+        # A record with numbers that are not finite is spelt as Python does.
+        text = laid_out(name, frames, rows, encode_numbers, _numbers_as_python) if is_compiled else None
+        if text is None:
+            fields = journal.fields(name, frames)
+            if change is not None:
+                change(fields)
+            text = b"\n  " + quote(name).encode() + b": " + encode(fields, 2)
+        elif rows[0]:
+            sketches.take_rows(*rows)
+        yield text
+
+
+def _numbers_as_python(numbers: list[float]) -> bytes:
+    return _on_one_line(numbers).encode()
+
+
+def _write_data(folder: str, header: Header, members: Iterable[bytes]) -> None:
     with files.replacing(os.path.join(folder, header.file_name)) as stream:
-        stream.writelines(_data(header, records))
+        stream.writelines(_data(header, members))
 
 
-def _data(header: Header, records: Iterable[_Record]) -> Iterator[bytes]:
+def _data(header: Header, members: Iterable[bytes]) -> Iterator[bytes]:
     """The parts of dump.json, or of debug.json."""
     lines = [f' "{key}": {json.dumps(getattr(header, key))}' for key in ("task", "level", "framework", "dump_data_dir")]
     yield ("{\n" + ",\n".join(lines) + ',\n "data": ').encode()
     before = b"{"
-    for several, odd in _together(records):
+    for member in members:
         yield before
-        yield encode_members(several, 1, odd)
+        yield member
         before = b","
     yield b"{}\n}" if before == b"{" else b"\n }\n}"
 
 
-def _together(records: Iterable[_Record]) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Some records at a time, and the names of those with numbers that may not be finite."""
-    several: dict[str, Any] = {}
-    odd: list[str] = []
-    for name, fields, finite in records:
-        several[name] = fields
-        if not finite:
-            odd.append(name)
-        if len(several) == _AT_ONCE:
-            yield several, odd
-            several, odd = {}, []
-    if several:
-        yield several, odd
+class _Calls(NamedTuple):
+    """The calls of a step and their stacks, and what was written of them."""
+
+    level: str
+    nodes: list[tuple[str, Node]]
+    stacks: object
+    stack_text: bytes
+    tree_text: bytes
 
 
-def _write_tree(folder: str, journal: JournalReader) -> None:
+_MOST_KEPT = 1 << 20
+"""Bytes of stack.json that are kept for the next step; a guess: the calls of a large model."""
+_last_calls: _Calls | None = None
+"""Those of the step that was written last. The next one has mostly the same."""
+
+
+def _write_calls(folder: str, journal: JournalReader) -> None:
+    """Write stack.json and construct.json."""
+    global _last_calls
+    last, level, nodes = _last_calls, journal.header.level, list(journal.nodes.items())
+    stack_path, tree_path = (os.path.join(folder, name) for name in (STACK_FILE, CONSTRUCT_FILE))
+    if last is not None and (last.level, last.nodes, last.stacks) == (level, nodes, journal.stacks):
+        files.replace(stack_path, last.stack_text)
+        files.replace(tree_path, last.tree_text)
+        return
+    _last_calls = None
+    if len(_source_lines) > _MOST_SOURCE_LINES:
+        _source_lines.clear()
+    calls, lines = journal.calls(), _SourceLines()
+    kept: list[bytes] = []
+    size = 0
+    with files.replacing(stack_path) as stream:
+        for part in _stack_parts(journal, calls, lines):
+            stream.write(part)
+            size += len(part)
+            if size <= _MOST_KEPT:
+                kept.append(part)
     # L1 has no modules to be inside of, and its tree is empty by contract.
-    calls = journal.calls() if journal.header.level in ("L0", "mix") else []
-    with files.replacing(os.path.join(folder, CONSTRUCT_FILE)) as stream:
-        stream.write(encode({name: node.parent for name, node in calls}, 0))
+    tree_text = encode({name: node.parent for name, node in (calls if level in ("L0", "mix") else ())}, 0)
+    files.replace(tree_path, tree_text)
+    # A file of source code that is missing may exist the next time.
+    if size <= _MOST_KEPT and all(lines.values()):
+        _last_calls = _Calls(level, nodes, journal.stacks, b"".join(kept), tree_text)
 
 
-def _write_stacks(folder: str, journal: JournalReader) -> None:
+def _stack_parts(
+    journal: JournalReader, calls: Sequence[tuple[str, Node]], lines: Mapping[Frame, str]
+) -> Iterator[bytes]:
+    """The parts of stack.json."""
     # Two instructions of one line have different stacks with the same text, and are one entry.
     groups: dict[tuple[str, ...], list[str]] = {}
     named: dict[int, list[str]] = {}
-    lines = _SourceLines()
-    if len(_source_lines) > _MOST_SOURCE_LINES:
-        _source_lines.clear()
-    for name, node in journal.calls():
+    for name, node in calls:
         number = node.stack
         names = named.get(number)
         if names is None:
@@ -245,11 +266,10 @@ def _write_stacks(folder: str, journal: JournalReader) -> None:
             text = tuple(line for line in map(lines.__getitem__, journal.stack(number) or ()) if line)
             names = named[number] = groups.setdefault(text, [])
         names.append(quote(name))
-    with files.replacing(os.path.join(folder, STACK_FILE)) as stream:
-        stream.write(b"{")
-        for i, (text, names) in enumerate(groups.items()):
-            stream.write(f'{"," if i else ""}\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]'.encode())
-        stream.write(b"\n}" if groups else b"}")
+    yield b"{"
+    for i, (text, names) in enumerate(groups.items()):
+        yield f'{"," if i else ""}\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]'.encode()
+    yield b"\n}" if groups else b"}"
 
 
 def _rows(texts: Sequence[str]) -> str:
