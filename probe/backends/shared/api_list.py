@@ -159,8 +159,7 @@ def _filled(api: str) -> tuple[Any, ...]:
     from probe.common.collectives.calls import IN_PLACE
 
     known = IN_PLACE.get(api)
-    fills = () if known is None else known.fills
-    return tuple(each for name in fills for each in (known.arguments.index(name), name))
+    return () if known is None else tuple(each for name in known.fills for each in (known.arguments.index(name), name))
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Callable, TypeVar
@@ -92,8 +93,10 @@ class CodeSwap:
         if self._changing is not None:
             self._changing(self)
         # The default before the code that needs it, and in `restore` after it: another thread may call in between.
-        self._original_defaults = self._function.__kwdefaults__
-        self._defaults = {**(self._original_defaults or {}), _HANDLER: self._handler}
+        defaults = self._function.__kwdefaults__
+        if self._defaults is None or defaults is not self._original_defaults:
+            self._original_defaults = defaults
+            self._defaults = {**(defaults or {}), _HANDLER: self._handler}
         self._function.__kwdefaults__ = self._defaults
         self._function.__code__ = self._trampoline
         if self._signature is not None:
@@ -127,6 +130,11 @@ def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str,
     return args[position] if len(args) > position else kwargs.get(name)
 
 
+_signatures: weakref.WeakKeyDictionary[FunctionType, tuple[CodeType, inspect.Signature | None]]
+_signatures = weakref.WeakKeyDictionary()
+"""Those that were asked for, each with the code that its function had: most swaps are of the same few functions."""
+
+
 def _signature(function: FunctionType) -> inspect.Signature | None:
     """The answer of `inspect.signature`, to be shown while the code is another.
 
@@ -134,10 +142,14 @@ def _signature(function: FunctionType) -> inspect.Signature | None:
     """
     if "__signature__" in function.__dict__:
         return None
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
-        return None
+    code, found = _signatures.get(function, (None, None))
+    if code is not function.__code__:
+        try:
+            found = inspect.signature(function)
+        except (TypeError, ValueError):
+            found = None
+        _signatures[function] = function.__code__, found
+    return found
 
 
 def _body_of(function: FunctionType) -> FunctionType:

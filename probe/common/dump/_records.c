@@ -477,9 +477,9 @@ static int put_record(Writer *writer, PyObject *name, const Py_buffer *frames, P
 }
 
 static PyObject *laid_out(PyObject *module, PyObject *args) {
-    PyObject *name, *frames, *rows, *encode, *encode_others;
+    PyObject *name, *frames, *rows, *encode, *as_python;
     if (!PyArg_ParseTuple(args, "UO!O!OO:laid_out", &name, &PyList_Type, &frames, &PyTuple_Type, &rows, &encode,
-                          &encode_others)) return NULL;
+                          &as_python)) return NULL;
     Py_ssize_t before[4];
     for (int part = 0; part < 4; part++) {
         if (PyTuple_GET_SIZE(rows) != 4 || !PyList_CheckExact(PyTuple_GET_ITEM(rows, part))) {
@@ -499,7 +499,7 @@ static PyObject *laid_out(PyObject *module, PyObject *args) {
         if (status == DONE) count++;
     }
     if (status == DONE) status = put_record(&writer, name, buffers, count);
-    if (status == DONE) found = answer(&writer, writer.all_finite ? encode : encode_others);
+    if (status == DONE) found = answer(&writer, writer.all_finite ? encode : as_python);
     if (status == OTHER && forget(rows, before) == DONE) {
         found = Py_None;
         Py_INCREF(found);

@@ -1,10 +1,8 @@
-from typing import Callable, Optional, Union
+from collections.abc import Callable, Sequence
 
 from typing_extensions import Buffer
 
-Rows = tuple[list[str], list[Optional[bytes]], list[Union[int, str, None]], list[Optional[int]]]
+Rows = tuple[list[str], list[bytes | None], list[int | str | None], list[int | None]]
 Encode = Callable[[list[float]], bytes]
 
-def laid_out(
-    name: str, frames: list[Buffer], rows: Rows, encode: Encode, encode_others: Encode, /
-) -> bytes | None: ...
+def laid_out(name: str, frames: Sequence[Buffer], rows: Rows, encode: Encode, as_python: Encode, /) -> bytes | None: ...

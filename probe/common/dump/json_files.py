@@ -23,7 +23,6 @@ from probe.common.dump.layout import (
     CONSTRUCT_FILE,
     JOURNAL_FILE,
     STACK_FILE,
-    TENSOR_FOLDER,
     is_of_rank,
     is_without_rank,
 )

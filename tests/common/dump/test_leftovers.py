@@ -18,8 +18,8 @@ from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
 from probe.common.dump.journal import Header, JournalWriter
-from probe.common.dump.recovery import recover
 from probe.common.dump.layout import JOURNAL_FILE, MADE_FILES
+from probe.common.dump.recovery import recover
 from probe.common.errors import FileCheckException
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be asked whether they live")

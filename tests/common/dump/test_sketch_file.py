@@ -20,8 +20,8 @@ from probe.api.cli import main
 from probe.common.dump import json_files, sketch_file, update_file
 from probe.common.dump.choices import Choices
 from probe.common.dump.journal import MOVE, REPLACE, Header, JournalWriter
-from probe.common.dump.recovery import recover
 from probe.common.dump.layout import JOURNAL_FILE, SKETCH_FILE, UPDATES_FILE
+from probe.common.dump.recovery import recover
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.sketch import sketch
 

@@ -134,8 +134,8 @@ class _Hook(NotCopied):
         self._report = report
         self._name = name
         self.module = weakref.ref(module)
-        self.number: int | None = None
-        """The number under which it was registered first."""
+        self.number: Any = None
+        """The number under which it was registered first, an integer; ``None`` before."""
 
     def __deepcopy__(self, memo: Any) -> Any:
         return _no_hook
@@ -166,10 +166,10 @@ class _PassHook(_Hook):
             self._report()
 
 
-def _note(hook: _Hook, handle: Any, *options: dict[int, Any]) -> None:
+def _note(hook: _Hook, *options: dict[int, Any]) -> None:
     """Enter the hook itself where torch enters ``True`` and asks for the key only: so copies are made without it."""
     for option in options:
-        option[handle.id] = hook
+        option[hook.number] = hook
 
 
 class _HookedModule:
@@ -191,14 +191,13 @@ class _HookedModule:
         if before.number is None:
             before.number = _register_before(module, before, with_kwargs=True).id
         module._forward_pre_hooks[before.number] = before
-        # Also where torch enters ``True`` and asks for the key only: so copies are made without it.
-        module._forward_pre_hooks_with_kwargs[before.number] = before
+        _note(before, module._forward_pre_hooks_with_kwargs)
         if after.number is None:
             after.number = _register_after(module, after, with_kwargs=True, always_call=True, prepend=True).id
         hooks: Any = module._forward_hooks
         hooks[after.number] = after
         hooks.move_to_end(after.number, last=False)
-        module._forward_hooks_with_kwargs[after.number] = module._forward_hooks_always_called[after.number] = after
+        _note(after, module._forward_hooks_with_kwargs, module._forward_hooks_always_called)
 
     def remove(self) -> None:
         module = self.before.module()
@@ -443,7 +442,8 @@ def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]
     before, after = _PassHook(lambda *_: begin(), name, module), _PassHook(lambda *_: end(), name, module)
     first = _register_before(module, before, prepend=True)
     last = _register_after(module, after, always_call=True)
-    _note(after, last, module._forward_hooks_always_called)
+    after.number = last.id
+    _note(after, module._forward_hooks_always_called)
     return Handles([HooksStayOut(), first, last])
 
 
@@ -453,6 +453,7 @@ def attach_calls(module: torch.nn.Module, before: Callable[..., None], after: Ca
     pre_hook, hook = _ForwardPreHook(before, name, module), _ForwardHook(after, name, module)
     first = _register_before(module, pre_hook, prepend=True, with_kwargs=True)
     last = _register_after(module, hook, with_kwargs=True, always_call=True)
-    _note(pre_hook, first, module._forward_pre_hooks_with_kwargs)
-    _note(hook, last, module._forward_hooks_with_kwargs, module._forward_hooks_always_called)
+    pre_hook.number, hook.number = first.id, last.id
+    _note(pre_hook, module._forward_pre_hooks_with_kwargs)
+    _note(hook, module._forward_hooks_with_kwargs, module._forward_hooks_always_called)
     return Handles([HooksStayOut(), first, last])
