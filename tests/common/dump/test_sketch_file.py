@@ -68,6 +68,15 @@ def made(folder: Path) -> dict[str, Any]:
         return {"sketch": content["sketch"], **json.loads(content["index.json"])}
 
 
+def test_an_archive_that_is_put_together_at_once_is_that_of_zipfile() -> None:
+    members = {"a.npy": b"x" * 1000, "index.json": b"", "choices.npy": bytes(range(256))}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(sketch_file.member_of(name), content)
+    assert b"".join(sketch_file.stored(members)) == stream.getvalue()
+
+
 def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:
     journal(tmp_path)
     read = {}
