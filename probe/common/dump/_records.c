@@ -1,7 +1,8 @@
-/* A record of a journal as the text of dump.json, without the sketches in it; `json_files.py` has the same in Python.
+/* A journal's frames by what they are, and a record as the text of dump.json; `journal.py` and `json_files.py` have both
+in Python.
 
-What is written here is what nearly all records are: printable ASCII, and values nested by less than MOST. Of any other
-one `laid_out` returns None, and Python writes it. */
+What is read and written here is what nearly all journals and records are: whole frames, and printable ASCII in values
+nested by less than MOST. Of any other one `indexed` and `laid_out` return None, and Python does it. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -148,10 +149,12 @@ static int put_line_end(Text *text, int indent) {
 }
 
 static int put_quoted(Text *text, const unsigned char *bytes, size_t size) {
+    int others = 0;
     for (size_t i = 0; i < size; i++) {
         const unsigned char each = bytes[i];
-        if (each < ' ' || each > '~' || each == '"' || each == '\\') return OTHER;
+        others |= (each < ' ') | (each > '~') | (each == '"') | (each == '\\');
     }
+    if (others) return OTHER;
     if (reserve(text, size + 2) != DONE) return FAILED;
     char *at = text->bytes + text->size;
     at[0] = '"';
@@ -512,11 +515,168 @@ static PyObject *laid_out(PyObject *module, PyObject *args) {
     return found;
 }
 
+/* --- the frames of a journal */
+
+static uint32_t table[8][256];
+
+/* The tables of the CRC-32 of zlib, for eight bytes at a time. */
+static void fill_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t value = i;
+        for (int bit = 0; bit < 8; bit++) value = value & 1 ? value >> 1 ^ 0xedb88320u : value >> 1;
+        table[0][i] = value;
+    }
+    for (uint32_t i = 0; i < 256; i++) {
+        for (int at = 1; at < 8; at++) table[at][i] = table[at - 1][i] >> 8 ^ table[0][table[at - 1][i] & 0xff];
+    }
+}
+
+static uint32_t little_endian(const unsigned char *at) {
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint32_t crc32_of(const unsigned char *at, size_t size) {
+    uint32_t crc = 0xffffffffu;
+    for (; size >= 8; at += 8, size -= 8) {
+        const uint32_t low = crc ^ little_endian(at), high = little_endian(at + 4);
+        crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^ table[4][low >> 24] ^
+              table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^ table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
+    }
+    while (size--) crc = crc >> 8 ^ table[0][(crc ^ *at++) & 0xff];
+    return ~crc;
+}
+
+/* The next value as an object: an integer, a text, or None where `may_lack`. */
+static int scalar(Source *source, int is_text, int may_lack, PyObject **object) {
+    Head head;
+    if (next(source, &head) != DONE) return OTHER;
+    if (may_lack && head.kind == NIL) {
+        Py_INCREF(Py_None);
+        *object = Py_None;
+        return DONE;
+    }
+    if (is_text != (head.kind == TEXT) || head.kind == BYTES) return OTHER;
+    if (!is_text) return object_of(&head, object);
+    *object = PyUnicode_DecodeUTF8((const char *)head.data, (Py_ssize_t)head.number, NULL);
+    if (*object != NULL) return DONE;
+    PyErr_Clear();
+    return OTHER;
+}
+
+/* Note the call of a frame, unless it is none or is known: `parts` are its name, beginning, stack and parent. */
+static int note_call(PyObject **parts, PyTypeObject *node, PyObject *nodes) {
+    const long long begun = PyLong_AsLongLong(parts[1]);
+    if (begun == -1 && PyErr_Occurred()) return FAILED;
+    const int known = begun < 0 ? 1 : PyDict_Contains(nodes, parts[0]);
+    if (known) return known < 0 ? FAILED : DONE;
+    PyObject *call = node->tp_alloc(node, 3);
+    if (call == NULL) return FAILED;
+    for (int i = 0; i < 3; i++) {
+        Py_INCREF(parts[i + 1]);
+        PyTuple_SET_ITEM(call, i, parts[i + 1]);
+    }
+    const int status = PyDict_SetItem(nodes, parts[0], call);
+    Py_DECREF(call);
+    return status < 0 ? FAILED : DONE;
+}
+
+/* Add a frame to the record of its name by its rule, see `journal.py`. */
+static int note_record(PyObject *name, PyObject *order, PyObject *rule, const Source *rest, PyObject *records) {
+    PyObject *fields = PyBytes_FromStringAndSize((const char *)rest->at, rest->end - rest->at);
+    if (fields == NULL) return FAILED;
+    const long number = PyLong_AsLong(rule);
+    PyObject *known = PyDict_GetItemWithError(records, name), *made = NULL;
+    int status = PyErr_Occurred() ? -1 : 0;
+    if (status == 0 && (known == NULL || number == 1)) {
+        made = Py_BuildValue("[OO]", order, fields);
+        status = made == NULL ? -1 : PyDict_SetItem(records, name, made);
+    } else if (status == 0 && number == 2) {
+        status = PyList_Append(known, fields);
+    } else if (status == 0) {
+        made = Py_BuildValue("[O]", fields);
+        status = made == NULL ? -1 : PyList_SetSlice(known, 1, PyList_GET_SIZE(known), made);
+    }
+    Py_XDECREF(made);
+    Py_DECREF(fields);
+    return status < 0 ? FAILED : DONE;
+}
+
+enum { HEADER = 0, RECORD = 2, NODE = 3 };
+
+/* A frame of a record or of a call; OTHER of one of another kind or form. */
+static int note_frame(Source source, uint64_t kind, uint64_t count, PyTypeObject *node, PyObject *nodes,
+                      PyObject *records) {
+    PyObject *parts[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
+    const int wanted = kind == RECORD ? 6 : 4;
+    int status = count == (kind == RECORD ? 8u : 5u) ? DONE : OTHER;
+    for (int i = 0; status == DONE && i < wanted; i++) status = scalar(&source, i == 0 || i == 3, i == 3, &parts[i]);
+    if (status == DONE && (kind == NODE) != (source.at == source.end)) status = OTHER;
+    if (status == DONE) status = note_call(parts, node, nodes);
+    if (status == DONE && kind == RECORD) status = note_record(parts[0], parts[4], parts[5], &source, records);
+    for (int i = 0; i < wanted; i++) Py_XDECREF(parts[i]);
+    return status;
+}
+
+static int note_frames(const unsigned char *start, Py_ssize_t at, Py_ssize_t size, PyTypeObject *node, PyObject *nodes,
+                       PyObject *records, PyObject *others) {
+    while (at < size) {
+        if (size - at < 8) return OTHER;
+        const Py_ssize_t offset = at, length = (Py_ssize_t)little_endian(start + at);
+        const uint32_t crc = little_endian(start + at + 4);
+        at += 8;
+        if (length == 0 || length > size - at || crc32_of(start + at, (size_t)length) != crc) return OTHER;
+        Source source = {start + at, start + at + length};
+        Head list, kind;
+        if (next(&source, &list) != DONE || list.kind != LIST || next(&source, &kind) != DONE) return OTHER;
+        /* The first frame is the header, and no other one is. */
+        if (kind.kind != NATURAL || (kind.number == HEADER) != (PyList_GET_SIZE(others) == 0)) return OTHER;
+        int status;
+        if (kind.number == RECORD || kind.number == NODE) {
+            status = note_frame(source, kind.number, list.number, node, nodes, records);
+        } else {
+            PyObject *other = Py_BuildValue("(ny#)", offset, (const char *)start + at, length);
+            status = other == NULL || PyList_Append(others, other) < 0 ? FAILED : DONE;
+            Py_XDECREF(other);
+        }
+        if (status != DONE) return status;
+        at += length;
+    }
+    return DONE;
+}
+
+static PyObject *indexed(PyObject *module, PyObject *args) {
+    Py_buffer journal;
+    Py_ssize_t at;
+    PyObject *node, *nodes, *records;
+    if (!PyArg_ParseTuple(args, "y*nO!O!O!:indexed", &journal, &at, &PyType_Type, &node, &PyDict_Type, &nodes,
+                          &PyDict_Type, &records)) return NULL;
+    PyObject *others = PyList_New(0);
+    int status = others == NULL ? FAILED : DONE;
+    if (status == DONE && (at < 0 || !PyType_IsSubtype((PyTypeObject *)node, &PyTuple_Type))) {
+        PyErr_SetString(PyExc_TypeError, "indexed: no named tuple, or a place before the journal");
+        status = FAILED;
+    }
+    if (status == DONE) {
+        status = note_frames(journal.buf, at, journal.len, (PyTypeObject *)node, nodes, records, others);
+    }
+    PyBuffer_Release(&journal);
+    if (status == DONE) return others;
+    Py_XDECREF(others);
+    if (status == FAILED) return NULL;
+    PyDict_Clear(nodes);
+    PyDict_Clear(records);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"indexed", indexed, METH_VARARGS, "Note the calls and records of a journal; its other frames, or None."},
     {"laid_out", laid_out, METH_VARARGS, "The text of a record in dump.json, or None."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_records", .m_size = 0, .m_methods = methods};
 
-PyMODINIT_FUNC PyInit__records(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__records(void) {
+    fill_table();
+    return PyModule_Create(&definition);
+}

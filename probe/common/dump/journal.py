@@ -27,9 +27,9 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
 
@@ -39,6 +39,14 @@ from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.errors import DumpFormatError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+try:
+    from probe.common.dump._records import indexed
+except ImportError:  # not built here
+    indexed = None  # type: ignore[assignment]
 
 FORMAT_VERSION = 3
 """1: first version. 2: stacks share their frames. 3: steps of optimizers. All are of 2026-11, and are read."""
@@ -294,7 +302,7 @@ class JournalReader:
     def _index(self) -> Header:
         header: Header | None = None
         kept = self._size <= _KEPT
-        for offset, data in self._bodies():
+        for offset, data in self._other_frames() if kept else self._bodies():
             try:
                 frame = _decode_frame(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -319,6 +327,16 @@ class JournalReader:
         if header is None:
             raise DumpFormatError(f"{self.path}: no header; the process died before the first record.")
         return header
+
+    def _other_frames(self) -> Iterable[tuple[int, bytes]]:
+        """The frames that compiled code has not noted, which notes calls and records of a journal that is whole."""
+        if indexed is not None:
+            self._stream.seek(0)
+            others = indexed(self._stream.read(), len(MAGIC), Node, self.nodes, self._records)
+            if others is not None:
+                return others
+            self._stream.seek(len(MAGIC))
+        return self._bodies()
 
     def _header(self, content: dict[str, Any]) -> Header:
         version = content.pop("version", None)
@@ -347,12 +365,12 @@ class JournalReader:
         """Names and fields in the order of dump.json."""
         return ((name, self.fields(name, frames)) for name, frames in self.frames())
 
-    def frames(self) -> Iterator[tuple[str, list[msgspec.Raw]]]:
+    def frames(self) -> Iterator[tuple[str, list[Buffer]]]:
         """The names of the records in the order of dump.json, each with its fields as they stand in the journal."""
         for name, (_, *frames) in sorted(self._records.items(), key=_order):
-            yield name, [self._read(frame) if isinstance(frame, int) else frame for frame in frames]
+            yield name, frames if self._size <= _KEPT else list(map(self._read, frames))
 
-    def fields(self, name: str, frames: Sequence[msgspec.Raw]) -> Any:
+    def fields(self, name: str, frames: Sequence[Buffer]) -> Any:
         """The fields of a record of `frames`, of which the sketches are taken."""
         fields = self._fields(name, frames[0])
         for frame in frames[1:]:
@@ -364,7 +382,7 @@ class JournalReader:
         self.sketches.take(name, fields)
         return fields
 
-    def _fields(self, name: str, frame: msgspec.Raw) -> Any:
+    def _fields(self, name: str, frame: Buffer) -> Any:
         try:
             return _decode(frame)
         except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:

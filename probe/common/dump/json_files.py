@@ -26,6 +26,7 @@ from probe.common.dump.layout import (
     is_of_rank,
     is_without_rank,
 )
+from probe.common.dump.sketch_file import AT_ONCE
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.dump.stack_text import frame_text
 
@@ -169,18 +170,20 @@ def _members(journal: JournalReader, change: Callable[[Any], None] | None) -> It
     """The records as members of "data"; their sketches are taken."""
     encode_numbers, sketches = msgspec.json.encode, journal.sketches
     is_compiled = laid_out is not None and change is None
+    rows: Rows = [], [], [], []
     for name, frames in journal.frames():
-        rows: Rows = [], [], [], []
         # A record with numbers that are not finite is spelt as Python does.
         text = laid_out(name, frames, rows, encode_numbers, _numbers_as_python) if is_compiled else None
+        if text is None or len(rows[0]) >= AT_ONCE:
+            sketches.take_rows(*rows)
+            rows = [], [], [], []
         if text is None:
             fields = journal.fields(name, frames)
             if change is not None:
                 change(fields)
             text = b"\n  " + quote(name).encode() + b": " + encode(fields, 2)
-        elif rows[0]:
-            sketches.take_rows(*rows)
         yield text
+    sketches.take_rows(*rows)
 
 
 def _numbers_as_python(numbers: list[float]) -> bytes:

@@ -110,8 +110,8 @@ class SketchWriter:
         """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
         self._views: list[int] = []
         self._hashes = array("q")
-        """The hash of the packed sketch of each row; 0 without one."""
-        self._numbered: dict[int, int] = {}
+        """The hash of the packed sketch of each row, or of ``None``."""
+        self._numbered: dict[int | None, int] = {}
         """The rows of entries, by the numbers that makers have."""
         self._texts: dict[str, int] = {}
         self._excluded: dict[int, tuple[float, ...]] = {}
@@ -129,46 +129,59 @@ class SketchWriter:
             return
         if CHOICES in entry:
             self._choices.take(self._count, entry.pop(CHOICES))
-        self.take_rows((name,), (sketch,), (maker,), (serial,))
+        self.take_rows(
+            (name,),
+            (sketch if type(sketch) is bytes else None,),
+            (maker if type(maker) is int or type(maker) is str else None,),
+            (serial if type(serial) is int else None,),
+        )
 
     def take_rows(
-        self, names: Sequence[str], sketches: Sequence[Any], makers: Sequence[Any], serials: Sequence[Any]
+        self,
+        names: Sequence[str],
+        sketches: Sequence[bytes | None],
+        makers: Sequence[int | str | None],
+        serials: Sequence[int | None],
     ) -> None:
         """Take the names, sketches, makers and numbers of the entries of a record."""
-        row = self._count
-        for sketch, maker, serial in zip(sketches, makers, serials):
-            if type(sketch) is not bytes:
-                self._hashes.append(0)
-                sketch = NO_SKETCH
-            else:
-                self._hashes.append(hash(sketch))
-                if len(sketch) != ROW:
-                    if len(sketch) == ROW + EXCLUDED.size:
-                        self._excluded[row] = EXCLUDED.unpack_from(sketch, ROW)
-                    sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
-            self._latest.append(sketch)
-            if type(serial) is int:
-                self._numbered[serial] = row
-            if type(maker) is int:
-                if maker < 0:
-                    self._views.append(row)
-                self._makers.append(abs(maker))
-            else:
-                self._makers.append(self._number_of(maker, row))
-            row += 1
-        self._count = row
+        first = self._count
+        self._count = first + len(names)
         self._latest_names += names
+        self._hashes.extend(map(hash, sketches))
+        self._numbered.update(zip(serials, range(first, self._count)))
+        self._latest += [
+            sketch if sketch is not None and len(sketch) == ROW else self._cut(sketch, row)
+            for row, sketch in enumerate(sketches, first)
+        ]
+        self._makers.extend(
+            [
+                maker if type(maker) is int and maker >= 0 else self._number_of(maker, row)
+                for row, maker in enumerate(makers, first)
+            ]
+        )
         if len(self._latest) >= AT_ONCE:
             self._settle()
 
-    def _number_of(self, maker: Any, row: int) -> int:
-        """The number of a maker that is no entry."""
-        if type(maker) is not str:
+    def _cut(self, sketch: bytes | None, row: int) -> bytes:
+        """The row of a sketch that leaves elements out, which are noted, or of none."""
+        if sketch is None or len(sketch) < ROW:
+            return NO_SKETCH
+        if len(sketch) == ROW + EXCLUDED.size:
+            self._excluded[row] = EXCLUDED.unpack_from(sketch, ROW)
+        return sketch[:ROW]
+
+    def _number_of(self, maker: int | str | None, row: int) -> int:
+        """The number of the maker of a view, or of a maker that is no entry."""
+        if maker is None:
             return _UNKNOWN
-        if maker.startswith(VIEW):
+        if type(maker) is int:
             self._views.append(row)
-            maker = maker[len(VIEW) :]
-        return _TEXT - self._texts.setdefault(maker, len(self._texts))
+            return -maker
+        text = str(maker)
+        if text.startswith(VIEW):
+            self._views.append(row)
+            text = text[len(VIEW) :]
+        return _TEXT - self._texts.setdefault(text, len(self._texts))
 
     def _settle(self) -> None:
         """Let the latest rows wait with the others."""

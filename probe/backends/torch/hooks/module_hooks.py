@@ -237,7 +237,7 @@ class ModuleHooks:
             self._hooks = {key: hooks for key, hooks in self._hooks.items() if hooks.before.module() is not None}
         modules = [(name, seen.get(id(module), module)) for name, module in named]
         say_what_is_compiled(modules, list(given.values()))
-        return self._attach(modules, _in_layers_that_refuse_hooks(given.values()))
+        return self._attach(modules, _in_layers_that_refuse_hooks([*given.values(), *(module for _, module in named)]))
 
     def remove(self) -> None:
         script_guard.remove(self)
@@ -245,7 +245,7 @@ class ModuleHooks:
     def attach_one(self, module: torch.nn.Module, name: ModuleName, parameters: bool = True) -> ModuleHandles:
         if not parameters:
             self._without_parameters.add(name.base)
-        return self._attach([(name, module)], _in_layers_that_refuse_hooks([module]))
+        return self._attach([(name, module)], _in_layers_that_refuse_hooks(module.modules()))
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]], refusing: set[int]) -> ModuleHandles:
         forward: list[Handle] = [HooksStayOut()]
@@ -353,8 +353,10 @@ class ModuleHooks:
             self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
 
 
-def _in_layers_that_refuse_hooks(models: Iterable[torch.nn.Module]) -> set[int]:
-    """The identities of modules in layers that compute otherwise, with other last bits, where a module has a hook.
+def _in_layers_that_refuse_hooks(modules: Iterable[torch.nn.Module]) -> set[int]:
+    """The identities of modules in those layers among `modules` that compute otherwise where a module has a hook.
+
+    They compute with other last bits then.
 
     In evaluation, torch's encoder layer asks its modules for hooks and takes its fast path only where there are none.
     A layer with hooks of the program does not take it anyway; and the compiler reads hooks, but not what stands in
@@ -363,7 +365,7 @@ def _in_layers_that_refuse_hooks(models: Iterable[torch.nn.Module]) -> set[int]:
     found: set[int] = set()
     if something_is_compiled():
         return found
-    for layer in (module for model in models for module in model.modules()):
+    for layer in modules:
         if isinstance(layer, torch.nn.TransformerEncoderLayer):
             inside = list(layer.modules())
             if not any(_has_hooks(module) or compiled_in_place(module) for module in inside):
