@@ -123,6 +123,11 @@ class StackTree(Generic[_T]):
     def __contains__(self, number: object) -> bool:
         return number in self._entries
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StackTree) and self._entries == other._entries
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
     def add(self, number: int, parent: int, frame: _T) -> None:
         """Add a stack: `frame`, called from the stack `parent`, -1 if no frame called it."""
         _, _, length, base = self._entries.get(parent, (None, -1, 0, -1))

@@ -6,7 +6,6 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import TextIO
 
 
@@ -52,6 +51,8 @@ def _cells(tag: str, cells: Sequence[object]) -> str:
 
 
 def _text(text: str) -> str:
+    from html import escape  # its table of entities is needed in a notebook alone
+
     return escape(printable(text))
 
 

@@ -127,7 +127,8 @@ def _write(level: int, text: str, once: str | None = None) -> None:
     stamp = clock.stamp("%Y-%m-%d %H:%M:%S")
     line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(as_given(text))}"
     try:
-        print(line, file=sys.stderr, flush=True)
+        # With the line's end, so that it is one call of the system.
+        print(line + "\n", end="", file=sys.stderr, flush=True)
     except Exception:
         # A standard error that is closed or broken, or an object of the user's in its place that lacks `flush` or
         # raises what it likes, is the user's affair and must not end the training. There is nowhere else to say it.

@@ -24,9 +24,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With the extra "fast", and without it."""
     if request.param == "digest":
         xxhash = pytest.importorskip("xxhash")
-        monkeypatch.setattr(tensor_writer, "digest_of", xxhash.xxh3_128_digest)
+        monkeypatch.setattr(tensor_writer, "digest_function", lambda: xxhash.xxh3_128_digest)
     else:
-        monkeypatch.setattr(tensor_writer, "digest_of", None)
+        monkeypatch.setattr(tensor_writer, "digest_function", lambda: None)
     return request.param
 
 

@@ -36,7 +36,7 @@ import torch.distributed as dist
 from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.common.dump.json_files import recover
+from probe.common.dump.recovery import recover
 
 KINDS = [
     (level, task, processes)

@@ -13,7 +13,7 @@ from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
-    from probe.common.dump.json_files import RecoveredFolder
+    from probe.common.dump.recovery import RecoveredFolder
 
 
 class Recover(Question):
@@ -30,7 +30,7 @@ class Recover(Question):
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        from probe.common.dump.json_files import recover, set_aside
+        from probe.common.dump.recovery import recover, set_aside
 
         def recovered() -> Iterator[RecoveredFolder]:
             # Each is told of as soon as its files are made.

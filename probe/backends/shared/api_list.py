@@ -12,14 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
-import yaml
-
-from probe.common.collectives.calls import IN_PLACE, CollectiveFunction
 from probe.common.interfaces import ApiName
 
 _RISK_LEVELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "risk_levels.yaml")
-
-_NOBODY = CollectiveFunction("")
 
 
 @dataclass(frozen=True)
@@ -60,6 +55,8 @@ class Watched:
 
 def load(path: str) -> Any:
     """The content of a yaml file."""
+    import yaml  # at the first call: a program that records modules alone makes its debugger without it
+
     with open(path, encoding="utf-8") as stream:
         return yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
@@ -159,8 +156,10 @@ def _name(prefix: str, api: str, in_place: bool) -> ApiName:
 
 def _filled(api: str) -> tuple[Any, ...]:
     """The arguments that only the call fills, by position and by keyword."""
-    known = IN_PLACE.get(api, _NOBODY)
-    return tuple(each for name in known.fills for each in (known.arguments.index(name), name))
+    from probe.common.collectives.calls import IN_PLACE
+
+    known = IN_PLACE.get(api)
+    return () if known is None else tuple(each for name in known.fills for each in (known.arguments.index(name), name))
 
 
 @functools.cache

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from probe.backends.protocol import Source
 from probe.common.dump.choices import MOST_VALUES, Choices, number_kept
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def choices_of(indices: NDArray[Any], source: Source | None, read: Callable[[Any], NDArray[Any] | None]) -> Choices:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Callable, TypeVar
@@ -92,8 +93,10 @@ class CodeSwap:
         if self._changing is not None:
             self._changing(self)
         # The default before the code that needs it, and in `restore` after it: another thread may call in between.
-        self._original_defaults = self._function.__kwdefaults__
-        self._defaults = {**(self._original_defaults or {}), _HANDLER: self._handler}
+        defaults = self._function.__kwdefaults__
+        if self._defaults is None or defaults is not self._original_defaults:
+            self._original_defaults = defaults
+            self._defaults = {**(defaults or {}), _HANDLER: self._handler}
         self._function.__kwdefaults__ = self._defaults
         self._function.__code__ = self._trampoline
         if self._signature is not None:
@@ -127,6 +130,11 @@ def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str,
     return args[position] if len(args) > position else kwargs.get(name)
 
 
+_signatures: weakref.WeakKeyDictionary[FunctionType, tuple[CodeType, inspect.Signature | None]]
+_signatures = weakref.WeakKeyDictionary()
+"""Those that were asked for, each with the code that its function had: most swaps are of the same few functions."""
+
+
 def _signature(function: FunctionType) -> inspect.Signature | None:
     """The answer of `inspect.signature`, to be shown while the code is another.
 
@@ -134,10 +142,14 @@ def _signature(function: FunctionType) -> inspect.Signature | None:
     """
     if "__signature__" in function.__dict__:
         return None
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
-        return None
+    code, found = _signatures.get(function, (None, None))
+    if code is not function.__code__:
+        try:
+            found = inspect.signature(function)
+        except (TypeError, ValueError):
+            found = None
+        _signatures[function] = function.__code__, found
+    return found
 
 
 def _body_of(function: FunctionType) -> FunctionType:
@@ -151,7 +163,16 @@ def _body_of(function: FunctionType) -> FunctionType:
 
 
 def _trampoline(original: CodeType) -> CodeType:
-    """Code that forwards its arguments to the handler, with as many free variables as `original` as Python demands.
+    """Code that forwards its arguments to the handler, another object each time, in the place of `original`."""
+    # With name and place of the original: whoever asks for the function's source gets it.
+    return _forwarding(original.co_freevars).replace(
+        co_filename=original.co_filename, co_name=original.co_name, co_firstlineno=original.co_firstlineno
+    )
+
+
+@functools.lru_cache(maxsize=64)  # nearly all functions have no free variables
+def _forwarding(free: tuple[str, ...]) -> CodeType:
+    """Code that forwards its arguments to the handler, with the free variables of the original, as Python demands.
 
     The handler is the default of an argument that nobody passes. The function's globals are the user's and take no
     extra names, and a constant of the code could not be read by ``torch.compile``, which compiles the function together
@@ -159,18 +180,14 @@ def _trampoline(original: CodeType) -> CodeType:
     """
     signature, call = f"*args, {_HANDLER}, **kwargs", f"return {_HANDLER}(args, kwargs)"
     source = f"def trampoline({signature}):\n {call}\n"
-    free = original.co_freevars
     if free:
         values = "".join(f" {name} = None\n" for name in free)
         inner = f" def trampoline({signature}):\n  {call}\n  ({', '.join(free)},)\n"
         source = f"def outer():\n{values}{inner} return trampoline\ntrampoline = outer()\n"
     scope: dict[str, Any] = {}
-    exec(compile(source, original.co_filename, "exec"), scope)
+    exec(compile(source, __file__, "exec"), scope)
     code: CodeType = scope["trampoline"].__code__
-    # With name and place of the original: whoever asks for the function's source gets it.
-    return code.replace(
-        co_consts=(*code.co_consts, MARK), co_name=original.co_name, co_firstlineno=original.co_firstlineno
-    )
+    return code.replace(co_consts=(*code.co_consts, MARK))
 
 
 class Attributes:

@@ -24,13 +24,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
 
@@ -44,6 +43,14 @@ from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.errors import DumpFormatError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+try:
+    from probe.common.dump._records import indexed
+except ImportError:  # not built here
+    indexed = None  # type: ignore[assignment]
 
 FORMAT_VERSION = 3
 """1: first version. 2: stacks share their frames. 3: steps of optimizers. All are of 2026-11, and are read."""
@@ -59,8 +66,6 @@ _MOST_BITS = 1023
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
 """Bytes of a frame; a guess: a damaged length is larger as a rule."""
-NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""In MessagePack: a float whose exponent has all bits set. Other bytes can look the same, which costs time only."""
 _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
@@ -359,7 +364,7 @@ class JournalReader:
     def _index(self) -> Header:
         header: Header | None = None
         kept = self._size <= _KEPT
-        for offset, data in self._bodies():
+        for offset, data in self._other_frames() if kept else self._bodies():
             try:
                 frame = _decode_frame(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -384,6 +389,16 @@ class JournalReader:
         if header is None:
             raise DumpFormatError(f"{self.path}: no header; the process died before the first record.")
         return header
+
+    def _other_frames(self) -> Iterable[tuple[int, bytes]]:
+        """The frames that compiled code has not noted, which notes calls and records of a journal that is whole."""
+        if indexed is not None:
+            self._stream.seek(0)
+            others = indexed(self._stream.read(), len(MAGIC), Node, self.nodes, self._records)
+            if others is not None:
+                return others
+            self._stream.seek(len(MAGIC))
+        return self._bodies()
 
     def _header(self, content: dict[str, Any]) -> Header:
         version = content.pop("version", None)
@@ -410,26 +425,28 @@ class JournalReader:
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and fields in the order of dump.json."""
-        return ((name, fields) for name, fields, _ in self.records_checked())
+        return ((name, self.fields(name, frames)) for name, frames in self.frames())
 
-    def records_checked(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        """The records with a third value: true if all numbers of the record are known to be finite."""
-        for name, (_, first, *others) in sorted(self._records.items(), key=_order):
-            fields, finite = self._fields(name, first)
-            for frame in others:
-                more, more_finite = self._fields(name, frame)
-                finite = finite and more_finite
-                if isinstance(fields, dict) and isinstance(more, dict):
-                    fields.update(more)
-                else:
-                    fields = more
-            self.sketches.take(name, fields)
-            yield name, fields, finite
+    def frames(self) -> Iterator[tuple[str, list[Buffer]]]:
+        """The names of the records in the order of dump.json, each with its fields as they stand in the journal."""
+        for name, (_, *frames) in sorted(self._records.items(), key=_order):
+            yield name, frames if self._size <= _KEPT else list(map(self._read, frames))
 
-    def _fields(self, name: str, frame: msgspec.Raw | int) -> tuple[Any, bool]:
-        data = self._read(frame) if isinstance(frame, int) else frame
+    def fields(self, name: str, frames: Sequence[Buffer]) -> Any:
+        """The fields of a record of `frames`, of which the sketches are taken."""
+        fields = self._fields(name, frames[0])
+        for frame in frames[1:]:
+            more = self._fields(name, frame)
+            if isinstance(fields, dict) and isinstance(more, dict):
+                fields.update(more)
+            else:
+                fields = more
+        self.sketches.take(name, fields)
+        return fields
+
+    def _fields(self, name: str, frame: Buffer) -> Any:
         try:
-            return _decode(data), NOT_FINITE.search(data) is None
+            return _decode(frame)
         except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
             raise DumpFormatError(f"{self.path}: the record {name} is not readable: {error}.") from error
 
@@ -439,6 +456,11 @@ class JournalReader:
         frame = _decode_frame(self._stream.read(length))
         assert isinstance(frame, _RecordFrame)
         return frame.fields
+
+    @property
+    def stacks(self) -> tuple[StackTree[Frame], dict[int, list[Frame]]]:
+        """All stacks, to be compared with those of another journal."""
+        return self._tree, self._stacks
 
     def stack(self, number: int) -> list[Frame] | None:
         """The frames of a stack, innermost first, of a very long one those at its two ends; ``None`` of no stack."""

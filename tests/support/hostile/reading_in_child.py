@@ -19,7 +19,7 @@ import probe
 from probe.common.align import layers as rules
 from probe.common.align import name_mapping
 from probe.common.data_files import read_object
-from probe.common.dump import json_files
+from probe.common.dump import recovery
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.reading import tensor_reading
 from probe.compare import merged_tables, tensor_rows
@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "dump": read_dump,
     "journal": read_journal,
     "config": read_object,
-    "recover": lambda path: [str(found) for found in json_files.recover(path)],
+    "recover": lambda path: [str(found) for found in recovery.recover(path)],
 }
 
 

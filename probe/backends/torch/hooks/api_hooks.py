@@ -175,12 +175,25 @@ def _owned_elsewhere() -> dict[Any, tuple[Any, str]]:
 
 
 class ApiHooks:
-    """Hooks the functions of `families` between `install` and `remove`."""
+    """Hooks the functions of `families` between `install` and `remove`.
+
+    Args:
+        listener: Gets the calls.
+        tracker: Follows their backward.
+        graph: Of the gradients.
+        families: Gives the functions; called at the first `install`, since they are some 1,500.
+    """
 
     def __init__(
-        self, listener: Listener, tracker: BackwardTracker, graph: TorchGraph, families: Mapping[str, list[Watched]]
+        self,
+        listener: Listener,
+        tracker: BackwardTracker,
+        graph: TorchGraph,
+        families: Callable[[], Mapping[str, list[Watched]]],
     ) -> None:
         self._listener = listener
+        self._families: Callable[[], Mapping[str, list[Watched]]] | None = families
+        """``None`` once the hooks are prepared."""
         self._names: dict[Any, ApiName] = {}
         """The names of the functions that pass the mode."""
         self._swaps: list[CodeSwap] = []
@@ -192,7 +205,6 @@ class ApiHooks:
         self._casts = CastWatch(self._mode, listener)
         backward = ApiBackward(listener, tracker, graph)
         self._calls = ApiCalls(listener, tracker, backward, self._mode.call_without)
-        self._prepare(families)
         self._attached = False
         self._everything = False
         """True if functions are reported that no family has."""
@@ -200,6 +212,9 @@ class ApiHooks:
         """The names of functions that no family has; ``None`` for those that make and change no number."""
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
+        # Empty but where this has failed before.
+        for prepared in (self._names, self._swaps, self._objects, self._replacements):
+            prepared.clear()
         for family, of_family in families.items():
             # Of two names of one built-in function the first is what it is called where it was imported before.
             for watched in sorted(of_family, key=lambda watched: watched.attribute in _OTHER_NAMES):
@@ -290,6 +305,9 @@ class ApiHooks:
             raise
 
     def _install(self) -> None:
+        if self._families is not None:
+            self._prepare(self._families())
+            self._families = None
         for swap in self._swaps:
             swap.install()
         for replacement in self._replacements:

@@ -9,7 +9,6 @@ from types import FunctionType
 from typing import Any, Callable, Optional
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from probe.backends.shared.patching import Attributes, CodeSwap, plain_swap
 from probe.backends.torch import internals
@@ -48,6 +47,8 @@ def something_is_compiled() -> bool:
 
 def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], given: list[torch.nn.Module]) -> None:
     """Say of each compiled module, once, what cannot be seen of it."""
+    if "torch._dynamo.eval_frame" not in sys.modules:
+        return  # by which all that is asked for here is made
     for name, module in modules:
         if compiled_by_wrapper(module) or compiled_in_place(module) or compiled_forward(module):
             log.warning(
@@ -132,18 +133,6 @@ def _forget_signature(function: Any) -> None:
     remembered = getattr(functions, "_spec_cache", None)
     if remembered is not None:
         remembered.pop(function, None)
-
-
-def registered_as(number: int | None, register: Callable[[], RemovableHandle]) -> RemovableHandle:
-    """Register a hook under the number it had before, where it had one."""
-    following = RemovableHandle.next_id
-    if number is None:
-        return register()
-    try:
-        RemovableHandle.next_id = number
-        return register()
-    finally:
-        RemovableHandle.next_id = following
 
 
 # --- torch script

@@ -96,7 +96,7 @@ class TorchHooks:
         if self._parts is None or self._parts.listener is not listener:
             graph = TorchGraph(listener)
             tracker = BackwardTracker(listener, graph)
-            apis = ApiHooks(listener, tracker, graph, as_now(api_hooks.watched()))
+            apis = ApiHooks(listener, tracker, graph, lambda: as_now(api_hooks.watched()))
             modules, optimizer = ModuleHooks(listener, tracker), OptimizerHooks(listener)
             self._parts = _Parts(listener, tracker, apis, modules, optimizer)
         return self._parts

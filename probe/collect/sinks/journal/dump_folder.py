@@ -52,14 +52,18 @@ class DumpFolder:
         self.step_path = os.path.join(root, step_folder(step))
         self.path = os.path.join(root, self.relative)
         self.tensor_folder = os.path.join(self.path, TENSOR_FOLDER)
-        self.is_new = new = not os.path.lexists(self.path)
-        for folder in (root, self.step_path, self.path, *((self.tensor_folder,) if with_tensors else ())):
-            files.make_folder(folder)
+        files.make_folder(root)
+        files.make_folder(self.step_path)
+        self.is_new = new = files.make_folder(self.path)
+        """True if there was no such folder before."""
+        if with_tensors:
+            files.make_folder(self.tensor_folder)
         data_folder = os.path.join(config.dump_path, self.relative, TENSOR_FOLDER) if with_tensors else None
         self.header = Header(config.task, config.level, framework, data_folder, config.extra_info)
-        self._keep_journal_of_dead_run()
+        if not new:
+            self._keep_journal_of_dead_run()
         try:
-            json_files.skeleton(self.path, self.header)
+            json_files.skeleton(self.path, self.header, new)
             self.journal = JournalWriter(os.path.join(self.path, JOURNAL_FILE), self.header)
         except BaseException:
             # Files without a record would look like a step in which nothing was called.
@@ -75,7 +79,7 @@ class DumpFolder:
         self._is_unmade = False
         """True if the json files could not be made from the journal."""
         try:
-            processes.write(self.path, " ".join(command()))
+            processes.write(self.path, command)
         except Exception as error:
             self.log_error(PROCESS_FILE, error)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
 import shutil
@@ -126,16 +127,17 @@ def size_text(size: int) -> str:
 # --- tensor dedup
 
 
-digest_of: Callable[[Any], bytes] | None = None
-"""128 bits that stand for a content, where that is cheaper than to compare it with what is on the disk."""
+@functools.cache
+def digest_function() -> Callable[[Any], bytes] | None:
+    """The function of 128 bits that stand for a content, where they are cheaper than to compare it with the disk's."""
+    try:
+        # 45 GB/s (100 KB in the cache, AMD EPYC); hashlib's fastest reads 2, which is slower than to write the file.
+        import xxhash  # at the first tensor that is saved
+    except ImportError:
+        return None
+    found: Callable[[Any], bytes] = xxhash.xxh3_128_digest
+    return found
 
-try:
-    # 45 GB/s (100 KB in the cache, AMD EPYC); hashlib's fastest reads 2, which is slower than to write the file.
-    import xxhash
-except ImportError:
-    pass
-else:
-    digest_of = xxhash.xxh3_128_digest
 
 _MOST_KNOWN = 1 << 16
 """Files that are kept in mind: 20 to 40 MB."""
@@ -182,6 +184,7 @@ class DedupWriter:
         if not self._can_link:
             return self._write_anew(path, name, file) is not None
         key = (file.head, file.crc, file.data.nbytes)
+        digest_of = digest_function()
         digest = digest_of(file.data) if digest_of is not None else None
         known = self._known.get(key)
         if known is not None and self._linked(os.path.join(folder, known.name), path, known, digest, file):

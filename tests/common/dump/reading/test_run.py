@@ -232,10 +232,10 @@ def test_a_damaged_file_says_nothing(tmp_path: Path, content: bytes) -> None:
 def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "train.py \udcff " + "x" * 1000
     monkeypatch.setattr(processes, "_present", None)
-    processes.write(str(tmp_path), program)
+    processes.write(str(tmp_path), program.split)
     assert list(tmp_path.iterdir()) == []
     began = processes.begin_run()
-    processes.write(str(tmp_path), program)
+    processes.write(str(tmp_path), program.split)
     found = processes.read(str(tmp_path))
     assert found is not None and (found.run, found.order, found.pid) == (began.run, (), os.getpid())
     content = json.loads((tmp_path / PROCESS_FILE).read_text())
@@ -249,5 +249,5 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not first.is_below(RunProcess("other"))
     # A script without a run overwrites the dump.
     monkeypatch.setattr(processes, "_present", None)
-    processes.write(str(tmp_path), program)
+    processes.write(str(tmp_path), program.split)
     assert list(tmp_path.iterdir()) == []
