@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from probe.common import files
 from probe.common.config.fields import Location, quoted
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.harmless_text import show
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers
 from probe.monitor.csv_rows import Columns
 from probe.monitor.monitor_run import MonitorRun, read_monitor
 
@@ -56,6 +56,10 @@ class _Histories:
     mean: Floats
     count: Floats
     positions: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    key: object = None
+    """The `FamilyRows.key` of the last step, ..."""
+    at: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """... and the positions of its rows."""
 
 
 class NamedRules:
@@ -143,16 +147,19 @@ class NamedRules:
 
     def _finding(self, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:
         value = float(rows.values[row, op])
-        made = rows.finding(row, rows.ops[op], rule.name, value, f"history mean {history:.6g}", "")
-        why = rule.message(made.key, made.op, made.step, value, history)
-        call = made.call if rows.calls is not None else first + row
-        return Finding(**{**made.as_json(), "why": why, "call": call})
+        why = rule.message(rows.inner_key(row), rows.ops[op], rows.step, value, history)
+        made = rows.finding(row, rows.ops[op], rule.name, value, f"history mean {history:.6g}", why)
+        return made if rows.calls is not None else replace(made, call=first + row)
 
 
-def _positions(histories: _Histories, rows: FamilyRows) -> slice | list[int]:
+def _positions(histories: _Histories, rows: FamilyRows) -> Integers:
     """The positions of rows in the histories, which grow with rows that are new."""
+    # Most steps have the rows of the one before, as the same objects, which are equal at once.
+    if histories.key == rows.key:
+        return histories.at
     known = histories.positions
-    at = [known.setdefault(key, len(known)) for key in rows.row_keys()]
+    at = np.array([known.setdefault(key, len(known)) for key in rows.row_keys()], dtype=np.int64)
+    histories.key, histories.at = rows.key, at
     missing = len(known) - len(histories.mean)
     if missing:
         more = np.zeros((missing, histories.mean.shape[1]))

@@ -15,6 +15,8 @@ class Describer:
         many: int,
         wide: bool,
         sketched: bool,
+        ops: tuple[str, ...],
+        limit: float,
         /,
     ) -> Describer: ...
-    def __call__(self, value: Any, /) -> dict[str, Any] | None: ...
+    def __call__(self, value: Any, /) -> Any: ...
