@@ -73,6 +73,7 @@ _NAN = math.nan
 _KEYS = {"min": "Min", "max": "Max", "mean": "Mean", "norm": "Norm"}
 _NO_KINDS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _DESCRIBE = plain_tensors.direct_describer(StatisticsMode(high_precision=True))
+_PAIRS: Any = _DESCRIBE
 _norm = internals.vector_norm
 _new: Any = tuple.__new__
 _prod = math.prod
@@ -220,6 +221,9 @@ class TorchMeasurer:
     def agreement(self, gradient: torch.Tensor, moment: torch.Tensor) -> Measured | None:
         """The share of elements that have the same sign; products that are zero count one half."""
         gradient, moment = local(gradient), local(moment)
+        share = None if _PAIRS is None else _PAIRS.agreement(gradient, moment)
+        if share is not None:
+            return self.number(share)
         one, other = _array(gradient), _array(moment)
         if one is not None and other is not None:
             agree = np.multiply(np.sign(one), np.sign(other))

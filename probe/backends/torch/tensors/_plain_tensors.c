@@ -311,6 +311,59 @@ static PyObject *row_of(Describer *self, PyObject *tensor) {
                          (Py_ssize_t)readable.elements, PyBool_FromLong(integer));
 }
 
+/* Twice the share of the elements of two tensors that have the same sign, less one; a product that is zero counts half. */
+FOR_EVERY_PROCESSOR static double sign_products(const float *one, const float *other, size_t count, int *has_nan) {
+    int64_t sum = 0;
+    uint32_t nans = 0;
+    const double elements = (double)count;
+    while (count) {
+        const size_t part = count < LONG ? count : LONG;
+        int32_t same = 0;
+        for (size_t i = 0; i < part; i++) {
+            same += ((one[i] > 0) - (one[i] < 0)) * ((other[i] > 0) - (other[i] < 0));
+            nans |= (uint32_t)((one[i] != one[i]) | (other[i] != other[i]));
+        }
+        sum += same;
+        one += part, other += part, count -= part;
+    }
+    *has_nan = nans != 0;
+    return (double)sum / elements;
+}
+
+/* Whether the elements lie one behind the other, in their own order. */
+static int is_contiguous(const Readable *tensor) {
+    size_t step = 1;
+    for (int i = tensor->borrowed.dimensions - 1; i >= 0; i--) {
+        if (tensor->axes[i].size > 1 && tensor->axes[i].stride != step) return 0;
+        step *= tensor->axes[i].size;
+    }
+    return 1;
+}
+
+static PyObject *agreement(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    Readable one, other;
+    if (given != 2) return PyErr_Format(PyExc_TypeError, "agreement takes 2 tensors, not %zd", given);
+    if (can_be_read((Describer *)self, args[0], &one) && can_be_read((Describer *)self, args[1], &other) &&
+        one.dtype == FLOAT32 && other.dtype == FLOAT32 && one.borrowed.dimensions == other.borrowed.dimensions &&
+        !memcmp(one.borrowed.shape, other.borrowed.shape, one.borrowed.dimensions * sizeof *one.borrowed.shape) &&
+        is_contiguous(&one) && is_contiguous(&other)) {
+        int has_nan;
+        double mean;
+        Py_BEGIN_ALLOW_THREADS
+        mean = sign_products((const float *)one.memory, (const float *)other.memory, one.elements, &has_nan);
+        Py_END_ALLOW_THREADS
+        if (!has_nan) return PyFloat_FromDouble((float)((1 + mean) / 2));
+    }
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef METHODS[] = {
+    {"agreement", (PyCFunction)(void (*)(void))agreement, METH_FASTCALL,
+     "The share of the elements of two tensors that have the same sign, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyObject *names) {
     if (PyVectorcall_NARGS(flagged) != 1 || names != NULL) {
         PyErr_SetString(PyExc_TypeError, "one value is described");
@@ -443,6 +496,7 @@ static PyTypeObject DescriberType = {
     .tp_vectorcall_offset = offsetof(Describer, call),
     .tp_call = PyVectorcall_Call,
     .tp_new = create,
+    .tp_methods = METHODS,
     .tp_traverse = (traverseproc)traverse,
     .tp_dealloc = (destructor)dealloc,
     .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, strided, is_wrapped, threads, many, wide, sketched, "
