@@ -150,7 +150,8 @@ class NamedRules:
         # Of an unknown number nothing is left out: comparisons with NaN are false.
         numel = [np.full(len(each.names), np.nan) if each.numel is None else each.numel for each in block.families]
         root = np.sqrt(np.maximum(np.concatenate(numel), 1))
-        return ~(values < np.maximum(_LEAST_SHARE, 1 / root) * (norm / root))
+        found: Flags = ~(values < np.maximum(_LEAST_SHARE, 1 / root) * (norm / root))
+        return found
 
 
 def _finding(rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:

@@ -103,7 +103,7 @@ class Alerts:
         if None in values or True in exact:
             every = self._as_msprobe
             judged = np.array([each is not None and (every or not flag) for each, flag in zip(values, exact)])
-            values = [nothing if each is None else each for each in values]
+            values = tuple(nothing if each is None else each for each in values)
         return FamilyRows(
             table.family, keys[0], table.ops, np.array(values, dtype=np.float64), keys[1], keys[2],
             np.array(sizes, dtype=np.float64), judged, np.array(orders, dtype=np.int64) - step.first_row,
