@@ -48,7 +48,9 @@ def test_the_compiled_row_is_that_of_python(dtype: torch.dtype, monkeypatch: pyt
 
 def test_the_compiled_agreement_of_signs_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     measurer = TorchMeasurer(("mean",), 1e-8)
-    pairs = [(x, y) for x in tensors(torch.float32) for y in tensors(torch.float32) if x.shape == y.shape and x.numel() > 1]
+    pairs = [
+        (x, y) for x in tensors(torch.float32) for y in tensors(torch.float32) if x.shape == y.shape and x.numel() > 1
+    ]
     compiled = [repr(measurer.agreement(*pair)) for pair in pairs]
     monkeypatch.setattr(trend_measuring, "_PAIRS", None)
     assert compiled == [repr(measurer.agreement(*pair)) for pair in pairs]
