@@ -10,8 +10,10 @@ import json
 import math
 import os
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ from probe.common import files
 from probe.common.config.fields import Location, quoted
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.harmless_text import show
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers
+from probe.monitor.alerts.tracks import Block, blocks_of
 from probe.monitor.csv_rows import Columns
 from probe.monitor.monitor_run import MonitorRun, read_monitor
 
@@ -51,11 +54,15 @@ class NamedRule:
 
 @dataclass
 class _Histories:
-    """The history of abs(value) of every row and op of a family."""
+    """The history of abs(value) of every row and op of the families with the same ops."""
 
     mean: Floats
     count: Floats
     positions: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    key: object = None
+    """The `Block.key` of the last step, ..."""
+    at: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """... and the positions of its rows."""
 
 
 class NamedRules:
@@ -71,27 +78,31 @@ class NamedRules:
     def __init__(self, rules: Sequence[NamedRule], min_history: int = 5, is_exact: bool = False) -> None:
         self._rules = tuple(rules)
         self._min_history, self._is_exact = 1 if is_exact else min_history, is_exact
-        self._histories: dict[str, _Histories] = {}
+        self._histories: dict[tuple[str, ...], _Histories] = {}
 
     def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
-        found: list[Finding] = []
-        first = 0
-        for each in rows:
-            found += self._judge_family(each, first)
-            # Rows are counted over all families where nobody counted calls.
-            first += len(each.names)
-        return found
+        # All families with the same statistics at once: in a small one, most of the time is that of calling numpy.
+        found: dict[int, list[Finding]] = {id(each): [] for each in rows}
+        # Rows are counted over all families where nobody counted calls.
+        firsts = dict(zip(found, accumulate((len(each.names) for each in rows), initial=0)))
+        for block in blocks_of(rows):
+            for row, op, rule, history in self._matches(block):
+                index = bisect_right(block.starts, row) - 1
+                family, row = block.families[index], row - block.starts[index]
+                found[id(family)].append(_finding(family, row, op, firsts[id(family)], rule, history))
+        return [each for of_family in found.values() for each in of_family]
 
-    def _judge_family(self, rows: FamilyRows, first: int) -> list[Finding]:
-        histories = self._histories.get(rows.family)
+    def _matches(self, block: Block) -> Iterator[tuple[int, int, NamedRule, float]]:
+        """Row, op, rule and history of each value that a rule reports; the values become history."""
+        histories = self._histories.get(block.ops)
         if histories is None:
-            empty = np.zeros((0, len(rows.ops)))
-            histories = self._histories[rows.family] = _Histories(empty, empty)
-        at = _positions(histories, rows)
-        values, history, count = np.abs(rows.values), histories.mean[at], histories.count[at]
+            empty = np.zeros((0, len(block.ops)))
+            histories = self._histories[block.ops] = _Histories(empty, empty)
+        at = _positions(histories, block)
+        values, history, count = np.abs(block.values), histories.mean[at], histories.count[at]
         # A statistic that msProbe does not compute has no history and is not judged.
         with np.errstate(invalid="ignore", over="ignore"):
-            by = self._matching(rows, values, history, count)
+            by = self._matching(block, values, history, count)
             # As msProbe computes it, to the last digit.
             new = np.where(count, _NEW, 1.0) if self._is_exact else np.maximum(_NEW, 1 / (count + 1))
             after = np.where(count == 0, values, (_OLD if self._is_exact else 1 - new) * history + new * values)
@@ -99,22 +110,21 @@ class NamedRules:
                 after = np.where((by >= 0) | ~np.isfinite(after), history, after)
             histories.mean[at] = after
         histories.count[at] = count + 1
-        found = []
-        for row, op in zip(*np.nonzero(by >= 0)):
-            rule = self._rules[by[row, op]]
-            found.append(self._finding(rows, int(row), int(op), first, rule, float(history[row, op])))
-        return found
+        for row, op in zip(*(each.tolist() for each in np.nonzero(by >= 0))):
+            yield row, op, self._rules[by[row, op]], float(history[row, op])
 
-    def _matching(self, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> np.ndarray:
+    def _matching(self, block: Block, values: Floats, history: Floats, count: Floats) -> np.ndarray:
         """The index of the first rule that matches each value, or -1."""
         found = np.full(values.shape, -1)
         for index, rule in enumerate(self._rules):
             matches = (
-                self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, rows, values, history, count)
+                self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, block, values, history, count)
             )
             found[matches & (found < 0)] = index
-        if rows.judged is not None and not self._is_exact:
-            found[~rows.judged] = -1
+        if not self._is_exact:
+            every = block.families
+            judged = [np.ones(len(each.names), np.bool_) if each.judged is None else each.judged for each in every]
+            found[~np.concatenate(judged)] = -1
         return found
 
     @staticmethod
@@ -122,37 +132,43 @@ class NamedRules:
         found: Flags = np.isnan(values)
         return found if rule.threshold is None else found | (values > rule.threshold)
 
-    def _turbulence(self, rule: NamedRule, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> Flags:
+    def _turbulence(self, rule: NamedRule, block: Block, values: Floats, history: Floats, count: Floats) -> Flags:
         found: Flags = np.zeros(values.shape, dtype=np.bool_)
         if rule.threshold is None:
             return found
-        for op in set(_TURBULENCE_OPS).intersection(rows.ops):
-            column = rows.ops.index(op)
+        for op in set(_TURBULENCE_OPS).intersection(block.ops):
+            column = block.ops.index(op)
             has_history = count[:, column] >= self._min_history
             jumps = values[:, column] > (1 + rule.threshold) * history[:, column]
-            found[:, column] = jumps & has_history & self._has_size(rows, op, values[:, column])
+            found[:, column] = jumps & has_history & self._has_size(block, op, values[:, column])
         return found
 
-    def _has_size(self, rows: FamilyRows, op: str, values: Floats) -> Flags | bool:
-        norm = rows.column("norm")
-        if op != "mean" or norm is None or rows.numel is None or self._is_exact:
+    def _has_size(self, block: Block, op: str, values: Floats) -> Flags | bool:
+        norm = block.column("norm")
+        if op != "mean" or norm is None or self._is_exact:
             return True
-        rms = norm / np.sqrt(np.maximum(rows.numel, 1))
-        share = np.maximum(_LEAST_SHARE, 1 / np.sqrt(np.maximum(rows.numel, 1)))
-        return ~(values < share * rms)
-
-    def _finding(self, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:
-        value = float(rows.values[row, op])
-        made = rows.finding(row, rows.ops[op], rule.name, value, f"history mean {history:.6g}", "")
-        why = rule.message(made.key, made.op, made.step, value, history)
-        call = made.call if rows.calls is not None else first + row
-        return Finding(**{**made.as_json(), "why": why, "call": call})
+        # Of an unknown number nothing is left out: comparisons with NaN are false.
+        numel = [np.full(len(each.names), np.nan) if each.numel is None else each.numel for each in block.families]
+        root = np.sqrt(np.maximum(np.concatenate(numel), 1))
+        found: Flags = ~(values < np.maximum(_LEAST_SHARE, 1 / root) * (norm / root))
+        return found
 
 
-def _positions(histories: _Histories, rows: FamilyRows) -> slice | list[int]:
+def _finding(rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:
+    value = float(rows.values[row, op])
+    why = rule.message(rows.inner_key(row), rows.ops[op], rows.step, value, history)
+    made = rows.finding(row, rows.ops[op], rule.name, value, f"history mean {history:.6g}", why)
+    return made if rows.calls is not None else replace(made, call=first + row)
+
+
+def _positions(histories: _Histories, rows: Block) -> Integers:
     """The positions of rows in the histories, which grow with rows that are new."""
+    # Most steps have the rows of the one before, as the same objects, which are equal at once.
+    if histories.key == rows.key:
+        return histories.at
     known = histories.positions
-    at = [known.setdefault(key, len(known)) for key in rows.row_keys()]
+    at = np.array([known.setdefault(key, len(known)) for key in rows.row_keys()], dtype=np.int64)
+    histories.key, histories.at = rows.key, at
     missing = len(known) - len(histories.mean)
     if missing:
         more = np.zeros((missing, histories.mean.shape[1]))

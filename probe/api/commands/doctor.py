@@ -82,7 +82,6 @@ _COMPILED = (
     ("common/numerics/_digests", "fingerprints of weights take more than a hundred times as long"),
     ("common/_frames", "call stacks are walked in Python"),
     ("common/dump/_journal_frames", "a record goes to the journal in ten steps of Python and not in one"),
-
     ("common/dump/_records", "the files of a step are written in Python, which takes four times as long"),
 )
 _OPTIONAL = (

@@ -38,6 +38,8 @@ typedef struct {
     Lanes *lanes;
     Lanes *marks; /* of the elements that a sketch leaves out */
     size_t excluded;
+    size_t below; /* elements whose magnitude is less than `limit` */
+    float limit;
 } Work;
 
 /* --- what an element is as a number */
@@ -376,7 +378,7 @@ static Results reduced(const char *memory, int kind, Axis *axes, int count, size
     const int kept = merged(axes, sorted(axes, count, &repeats, &as_given));
     Totals totals = {0, 0, INFINITY, -INFINITY, INT64_MAX, INT64_MIN, 0};
     Lanes lanes;
-    Work work = {&totals, NULL, NULL, 0};
+    Work work = {&totals, NULL, NULL, 0, 0, 0};
     const int has_lanes = sketch != NULL && as_given && in_rows_of_a_sketch(axes, kept);
     if (has_lanes) new_lanes(work.lanes = &lanes);
     read_all(memory, &KINDS[kind], axes, kept, KINDS[kind].add, &work, 0);

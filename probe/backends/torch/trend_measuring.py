@@ -117,6 +117,7 @@ _NAN = math.nan
 _KEYS = {"min": "Min", "max": "Max", "mean": "Mean", "norm": "Norm"}
 _NO_KINDS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _DESCRIBE = plain_tensors.direct_describer(StatisticsMode(high_precision=True))
+_PAIRS: Any = _DESCRIBE
 _norm = internals.vector_norm
 _new: Any = tuple.__new__
 _prod = math.prod
@@ -135,6 +136,7 @@ class TorchMeasurer:
 
     def __init__(self, ops: Sequence[str], eps: float, exact: bool = False) -> None:
         self._describe = None if exact else _DESCRIBE
+        self._row = None if exact else plain_tensors.row_maker(ops, eps)
         self._ops = tuple(ops)
         self._eps = eps
         self._waiting: list[tuple[list[float], list[Any]]] = []
@@ -149,6 +151,11 @@ class TorchMeasurer:
     # --- one tensor
 
     def measure(self, tensor: torch.Tensor) -> Measured | None:
+        if self._row is not None:
+            row = self._row(tensor)
+            if row is not None:
+                # The constructor of a named tuple is a function of Python, which takes longer than a small tensor.
+                return _new(Measured, row)  # type: ignore[no-any-return]
         describe = self._describe
         if describe is not None:
             entry = describe(tensor)
@@ -258,6 +265,9 @@ class TorchMeasurer:
     def agreement(self, gradient: torch.Tensor, moment: torch.Tensor) -> Measured | None:
         """The share of elements that have the same sign; products that are zero count one half."""
         gradient, moment = local(gradient), local(moment)
+        share = None if _PAIRS is None else _PAIRS.agreement(gradient, moment)
+        if share is not None:
+            return self.number(share)
         one, other = _array(gradient), _array(moment)
         if one is not None and other is not None:
             agree = np.multiply(np.sign(one), np.sign(other))

@@ -23,6 +23,7 @@ from probe.monitor.settings import AlertSettings
 
 ALERTS = "alerts.jsonl"
 """The file of a rank: a JSON object a line, for each finding."""
+_encode = json.JSONEncoder(allow_nan=False).encode
 _MOST_LOGGED = 5
 """Findings of one step that are logged; the file has all of them."""
 
@@ -89,29 +90,29 @@ class Alerts:
 
     def rows_of(self, step: TrendStep) -> list[FamilyRows]:
         """The rows of a step as rules take them."""
-        return [self._rows(table, step) for table in step.tables if table.family != COMMUNICATION]
+        return [self._rows(table, step) for table in step.tables if table.rows and table.family != COMMUNICATION]
 
     def _rows(self, table: TrendTable, step: TrendStep) -> FamilyRows:
         nothing = (math.nan,) * len(table.ops)
-        rows = table.rows
-        micro = tuple(row.micro for row in rows) if table.has_micro else None
-        keys = tuple(row.name for row in rows), micro, tuple(row.chunk for row in rows)
+        names, chunks, micros, values, _, _, sizes, exact, orders, _ = zip(*table.rows)
+        keys = names, micros if table.has_micro else None, chunks
         # The same objects as long as they are equal, by which rules know at once that rows are those of the last step.
         known = self._known.get(table.family)
         keys = self._known[table.family] = known if known == keys else keys
         judged = None
-        if any(row.values is None or row.is_exact for row in rows):
-            judged = np.array([row.values is not None and (self._as_msprobe or not row.is_exact) for row in rows])
-        values = np.array([nothing if row.values is None else row.values for row in rows], dtype=np.float64)
-        elements = np.array([row.elements for row in rows], dtype=np.float64)
-        calls = np.array([row.order - step.first_row for row in rows], dtype=np.int64)
+        if None in values or True in exact:
+            every = self._as_msprobe
+            judged = np.array([each is not None and (every or not flag) for each, flag in zip(values, exact)])
+            values = tuple(nothing if each is None else each for each in values)
         return FamilyRows(
-            table.family, keys[0], table.ops, values, keys[1], keys[2], elements, judged, calls,
+            table.family, keys[0], table.ops, np.array(values, dtype=np.float64), keys[1], keys[2],
+            np.array(sizes, dtype=np.float64), judged, np.array(orders, dtype=np.int64) - step.first_row,
             step=step.number, rank=self._rank,
         )  # fmt: skip
 
     def _append(self, found: Sequence[Finding]) -> None:
-        lines = [json.dumps(to_json(each.as_json()), allow_nan=False) for each in found]
+        # Of the fields of a finding, only the value can be a number that JSON lacks.
+        lines = [_encode({**each.as_json(), "value": to_json(each.value)}) for each in found]
         files.make_folder(self._folder)
         with files.open_for_writing(os.path.join(self._folder, ALERTS), append=True) as stream:
             stream.write(("\n".join(lines) + "\n").encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Optional, Protocol
 
@@ -90,6 +90,11 @@ class FamilyRows:
         pairs = [(row, index[key]) for row, key in enumerate(self.row_keys()) if key in index]
         return self.chosen([row for row, _ in pairs]), other.chosen([row for _, row in pairs])
 
+    def inner_key(self, row: int) -> str:
+        """The inner key of msProbe for one row; see `Finding.key`."""
+        stage, micro = 0 if self.stages is None else self.stages[row], None if self.micro is None else self.micro[row]
+        return inner_key(self.family, self.names[row], stage, micro, self.rank)
+
     def finding(
         self, row: int, op: str, rule: str, value: float, expected: str, why: str, step: int | None = None
     ) -> Finding:
@@ -99,11 +104,10 @@ class FamilyRows:
             step: The step in which it began; by default that of the rows.
         """
         micro, stage = 0 if self.micro is None else self.micro[row], 0 if self.stages is None else self.stages[row]
-        key = inner_key(self.family, self.names[row], stage, None if self.micro is None else micro, self.rank)
         step, call = self.step if step is None else step, row if self.calls is None else int(self.calls[row])
         return Finding(
             self.names[row], self.family, step, self.rank, rule, op, float(value), expected, why, micro, stage, call,
-            key, self.states_after,
+            self.inner_key(row), self.states_after,
         )  # fmt: skip
 
 
@@ -132,14 +136,17 @@ class Finding:
     """See `FamilyRows.states_after`."""
 
     def as_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        del found["is_after"]
-        return found
+        # Not by `asdict`, which copies each text: a step can have hundreds of findings while a training runs.
+        return {name: getattr(self, name) for name in _FIELDS}
 
     def text(self) -> str:
         """The finding in one line."""
         where = f"step {self.step}, rank {self.rank}: {shown_name(self.name)} ({self.family})"
         return f"{where}: {self.rule}: {self.why}"
+
+
+_FIELDS = tuple(each.name for each in fields(Finding) if each.compare)
+"""The keys of the JSON of a finding."""
 
 
 def shown_name(name: str) -> str:

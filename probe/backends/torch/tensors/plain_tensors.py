@@ -7,7 +7,7 @@ interface, which old releases lack. A small tensor takes 1.0 us; 2.5 where Pytho
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import torch
@@ -23,7 +23,10 @@ SEVERAL_THREADS_FROM = 1 << 18
 Describe = Callable[[Any], Optional[Entry]]
 
 
-def _describers() -> dict[tuple[bool, bool], Describe] | None:
+def _made(
+    high_precision: bool, sketch: bool = False, ops: Sequence[str] = (), eps: float = 0.0
+) -> Callable[[Any], Any] | None:
+    """A compiled function of a tensor; ``None`` where it is not built, or by another version of the interface."""
     try:
         from probe.backends.torch.tensors import _plain_tensors
     except ImportError:
@@ -32,17 +35,20 @@ def _describers() -> dict[tuple[bool, bool], Describe] | None:
     dtypes = {name: getattr(torch, name) for name in (*KINDS, "bool") if hasattr(torch, name)}
     is_wrapped = internals.is_transformed
     kinds = (torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
-    made: dict[tuple[bool, bool], Describe] = {}
+    # A sketch is made by one thread, and the statistics in its pass.
+    most = sys.maxsize if sketch else SEVERAL_THREADS_FROM
     try:
-        for high_precision in (False, True):
-            for sketch in (False, True):
-                # A sketch is made by one thread, and the statistics in its pass.
-                most = sys.maxsize if sketch else SEVERAL_THREADS_FROM
-                fixed = (exchange, *kinds, torch.get_num_threads, most)
-                made[high_precision, sketch] = _plain_tensors.Describer(*fixed, high_precision, sketch)
+        return _plain_tensors.Describer(
+            exchange, *kinds, torch.get_num_threads, most, high_precision, sketch, tuple(ops), eps
+        )
     except (TypeError, ValueError):
-        return None  # another version of the interface, or none
-    return made
+        return None
+
+
+def _describers() -> dict[tuple[bool, bool], Describe] | None:
+    made = {(precise, sketch): _made(precise, sketch) for precise in (False, True) for sketch in (False, True)}
+    found = {key: each for key, each in made.items() if each is not None}
+    return found if len(found) == len(made) else None
 
 
 describers: dict[tuple[bool, bool], Describe] | None = _describers()
@@ -97,6 +103,23 @@ def part(tensor: torch.Tensor) -> tuple[int, int, bool] | None:
     last = sum((length - 1) * stride for length, stride in zip(tensor.shape, own.stride(tensor)))
     start, bytes_of_all = own.storage_offset(tensor) * size, own.numel(tensor) * size
     return start, start + (last + 1) * size, (last + 1) * size == bytes_of_all
+
+
+_MEASURED = frozenset(("min", "max", "mean", "norm", "zeros", "nans"))
+
+
+def row_maker(ops: Sequence[str], eps: float) -> Callable[[Any], tuple[Any, ...] | None] | None:
+    """The function that measures a tensor for a monitor: the fields of `Measured`, or ``None`` of what Python measures.
+
+    Python measures what `describers` leave out, tensors of no dimension and of booleans, NaN if they are counted, and
+    zeros of types other than float32.
+
+    Args:
+        ops: The statistics, each once.
+        eps: Elements of a smaller magnitude are zeros.
+    """
+    is_measured = 0 < len(ops) == len(set(ops)) and _MEASURED.issuperset(ops)
+    return _made(True, False, ops, eps) if describers is not None and is_measured else None
 
 
 def direct_describer(summary: StatisticsMode) -> Describe | None:
