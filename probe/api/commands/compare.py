@@ -83,7 +83,7 @@ class Compare(Question):
         from probe.api.rules import PROBE, is_asked_for, rules_for
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
-        from probe.monitor.gradients import probed_ranks
+        from probe.monitor.gradient_files import probed_ranks
 
         is_resumed = args.resumed or args.resumed_at is not None
         if args.ranks is not None:
@@ -166,8 +166,11 @@ def _compared(
         found = list(with_reruns(found, run_again))
     is_bad = is_failed(found, args.fail_on, invocation, options.rules is None)
     last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
-    content = [{**summary.as_json(), "page": page or None} for summary in found]
-    return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad)
+
+    def as_json() -> list[dict[str, Any]]:
+        return [{**summary.as_json(), "page": page or None} for summary in found]
+
+    return Answer(lambda: [*styled_lines(found), *last], as_json, is_bad)
 
 
 def _analysed(
