@@ -88,7 +88,7 @@ class OtherElements:
         sizes = _sizes(row)
         others = {each for each in sizes if each[0] != each[1]}
         if others:
-            around = (self.is_behind_a_choice(call, each.record) for each in self._runs.around(call))
+            around = (self.is_behind_a_choice(call, each.record or "") for each in self._runs.around(call))
             return others <= self._lengths or any(around)
         if row.target is not None and distance(row) and sizes and sizes[0] in self._lengths:
             self.inputs.add(row.target.name)

@@ -34,6 +34,10 @@ class Origin(Enum):
     UNKNOWN = "unknown"
 
 
+GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
+"""The origins of tensors that no call made."""
+
+
 class Source(NamedTuple):
     """The origin of a tensor."""
 
@@ -364,6 +368,10 @@ class TwoRuns:
     def sources(self, row: Row) -> list[Source]:
         """The origins of an item on the sides that have it."""
         return [graph.source(item) for graph, item in zip(self.graphs, (row.target, row.golden)) if item is not None]
+
+    def origin(self, side: int, item: Item | None) -> Origin:
+        """The origin of a tensor of the target (side 0) or of the golden run (side 1)."""
+        return Origin.UNKNOWN if item is None else self.graphs[side].source(item).origin
 
     def maker(self, item: Item, side: int) -> Call | None:
         """The call that made a tensor of the target (side 0) or of the golden run (side 1)."""
