@@ -62,3 +62,13 @@ def test_a_program_that_imports_the_debugger_imports_no_part_of_another_task() -
         "compare", "graph", "monitor", "api.monitoring", "precheck", "rerun", "runtime_checks", "common.dump.reading",
     ]  # fmt: skip
     assert not [name for name in loaded if name.startswith(tuple(f"probe.{other}" for other in others))]
+
+
+def test_a_comparison_of_statistics_imports_nothing_of_other_commands(tmp_path: Path) -> None:
+    dump = '{"task": "statistics", "level": "L1", "framework": "pytorch", "data": {}}'
+    (tmp_path / "dump.json").write_text(dump, encoding="utf-8")
+    command = ["compare", str(tmp_path), str(tmp_path), "-o", str(tmp_path)]
+    said = python(f"import sys; from probe.api.cli import main; main({command}); print(*sys.modules)")
+    loaded = said.splitlines()[-1].split()
+    assert "probe.compare.runner" in loaded
+    assert not {"numpy", "multiprocessing", "probe.api.commands.run", "probe.backends.protocol"}.intersection(loaded)

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from probe._version import __version__
-from probe.api.commands.acc_check import AccCheck, ApiPrecisionCompare, MultiAccCheck, ReplayCommand
-from probe.api.commands.ckpt_compare import CkptCompare
-from probe.api.commands.compare import Compare, MergeResult
-from probe.api.commands.config import Completion, ConfigTemplate
-from probe.api.commands.config_check import ConfigCheck
-from probe.api.commands.convert import CodeMapping, Data2Db, Parse
-from probe.api.commands.doctor import Doctor
-from probe.api.commands.graph_visualize import GraphVisualize
-from probe.api.commands.monitor import Monitor, Trend
 from probe.api.commands.older import refuse, without_framework
-from probe.api.commands.overflow_check import OverflowCheck
-from probe.api.commands.pack import Pack
 from probe.api.commands.question import FINE, Command, CommandGroup, Invocation, Question, UsageError
-from probe.api.commands.recover import Recover
-from probe.api.commands.rollout_check import RolloutCheck
-from probe.api.commands.run import RunCommand
-from probe.api.commands.show import Show
 from probe.common import log
 from probe.common.dump.naming import did_you_mean
 
-COMMANDS: list[Command] = [
-    RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
-    MergeResult(), CodeMapping(), Parse(), Recover(), Pack(), ConfigTemplate(), Doctor(), Completion(),
-]  # fmt: skip
+COMMANDS = {
+    "run": "run.RunCommand", "show": "show.Show", "compare": "compare.Compare",
+    "graph_visualize": "graph_visualize.GraphVisualize", "overflow_check": "overflow_check.OverflowCheck",
+    "rollout_check": "rollout_check.RolloutCheck", "acc_check": "acc_check.AccCheck",
+    "multi_acc_check": "acc_check.MultiAccCheck", "api_precision_compare": "acc_check.ApiPrecisionCompare",
+    "replay": "acc_check.ReplayCommand", "config_check": "config_check.ConfigCheck",
+    "ckpt_compare": "ckpt_compare.CkptCompare", "monitor": "monitor.Monitor", "trend": "monitor.Trend",
+    "data2db": "convert.Data2Db", "merge_result": "compare.MergeResult", "code_mapping": "convert.CodeMapping",
+    "parse": "convert.Parse", "recover": "recover.Recover", "pack": "pack.Pack", "config": "config.ConfigTemplate",
+    "doctor": "doctor.Doctor", "completion": "config.Completion",
+}  # fmt: skip
+"""The commands, each with its class in `probe.api.commands`: one that is not asked for is not imported."""
+ALIASES = {"graph": "graph_visualize", "nan_analyze": "overflow_check"}
+"""Other names of commands, which existing scripts have."""
 
 _EPILOG = """which command:
   collect from a training, without a change     msprobe run train.py --lr 0.1
@@ -97,12 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Those of the command line; ``None``: those of this process, which ends with the command.
     """
     given, ignored = without_framework(sys.argv[1:] if arguments is None else arguments)
-    command = next((each for each in COMMANDS if given and given[0] in (each.name, *each.aliases)), None)
+    name = ALIASES.get(given[0], given[0]) if given else ""
+    command = command_named(name) if name in COMMANDS else None
     as_json = isinstance(command, (Question, CommandGroup)) and "--json" in given
     invocation = Invocation("" if command is None else command.name, as_json)
 
     def work() -> int:
-        parser = _parser()
+        # To build the arguments of all commands takes longer than to read those of one.
+        parser = _parser(COMMANDS if command is None or name == "completion" else [name])
         if ignored:
             log.warning(ignored)
         refuse(given)
@@ -126,7 +123,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> _Parser:
+def command_named(name: str) -> Command:
+    """The command of this name, which is imported then."""
+    module, _, of_module = COMMANDS[name].partition(".")
+    command: Command = getattr(importlib.import_module(f"probe.api.commands.{module}"), of_module)()
+    return command
+
+
+def _parser(names: Iterable[str]) -> _Parser:
     parser = _Parser(
         prog="msprobe",
         description="Precision debugger for deep-learning training.",
@@ -136,9 +140,9 @@ def _parser() -> _Parser:
     parser.add_argument("--version", action="version", version=f"msprobe {__version__}")
     parser.set_defaults(command=None, parser=parser)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for command in COMMANDS:
+    for command in map(command_named, names):
         text = command.__doc__ or ""
-        aliases = list(command.aliases)
+        aliases = [alias for alias, name in ALIASES.items() if name == command.name]
         sub = commands.add_parser(command.name, aliases=aliases, help=text.split("\n")[0], description=text)
         command.prepare_parser(sub)
         sub.set_defaults(command=command)
@@ -147,8 +151,7 @@ def _parser() -> _Parser:
 
 
 def _unknown_command(text: str) -> str:
-    names = [command.name for command in COMMANDS]
-    return f'"{text}" is not a command{did_you_mean(text, names) or "."} The commands are {", ".join(names)}.'
+    return f'"{text}" is not a command{did_you_mean(text, COMMANDS) or "."} The commands are {", ".join(COMMANDS)}.'
 
 
 if __name__ == "__main__":

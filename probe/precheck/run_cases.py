@@ -117,7 +117,7 @@ def try_elsewhere(path: str, case: Case, options: CheckOptions, load: LoadAdapte
     """
     if not may_end_process(case) or unchecked(case):
         return
-    from probe.common.parallel.run_tasks import in_processes
+    from probe.common.parallel.worker_processes import in_processes
 
     selection = Selection()
     number = [each.name for each in cases_of(read(path), selection)].index(case.name)
@@ -223,7 +223,7 @@ def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Out
     if where.dask is not None or min(where.jobs or processors(), len(tasks)) > 1:
         yield from run(where, check_part, tasks)
         return
-    from probe.common.parallel.run_tasks import in_processes
+    from probe.common.parallel.worker_processes import in_processes
 
     with closing(in_processes(check_part, [task for task, alone in zip(tasks, apart) if alone], 1)) as elsewhere:
         for task, alone in zip(tasks, apart):
@@ -232,7 +232,7 @@ def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Out
 
 def _one_by_one(part: Part, cases: Sequence[Case]) -> Iterator[CaseResult]:
     """The cases of a part whose process died, each alone: one that ends its process has that as its result."""
-    from probe.common.parallel.run_tasks import in_processes
+    from probe.common.parallel.worker_processes import in_processes
 
     tasks = [replace(part, first=number, last=number + 1) for number in range(part.first, part.last)]
     with closing(in_processes(check_part, tasks, 1)) as outcomes:

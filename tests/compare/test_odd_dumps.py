@@ -200,3 +200,28 @@ def test_counts_and_waits_are_not_compared(tmp_path: Path, counted_side: str) ->
     )
     (mixed,), (plain,) = (list((tmp_path / name).glob("*.csv")) for name in ("out", "same"))
     assert mixed.read_text() == plain.read_text()
+
+
+# --- thousands of modules inside each other
+
+
+def _nested(folder: Path, scale: float) -> str:
+    records: dict[str, Any] = {}
+    tree: dict[str, str | None] = {}
+    above = None
+    for number in range(1200):
+        module, function = f"Module.b{number}.Block.forward.0", f"Functional.relu.{number}.forward"
+        size = scale * (1 + 1e-3 * number)
+        for name, given in ((module, size), (function, 1.003 * size)):
+            tensors = [tensor(each + 3, each - 3, 0.1 * each, 8 * each, (8, 8)) for each in (given, 1.01 * size)]
+            records[name] = call(tensors[:1], tensors[1:])
+        tree[module], tree[function] = above, module
+        above = module
+    return str(write(folder, records, tree))
+
+
+def test_modules_a_thousand_deep_are_judged(tmp_path: Path) -> None:
+    (found,) = summaries(_nested(tmp_path / "target", 1.00001), _nested(tmp_path / "golden", 1.0))
+    assert found.divergence is not None and found.divergence.record == "Module.b0.Block.forward.0"
+    # What follows is made from it.
+    assert not found.divergence.suspects

@@ -18,7 +18,8 @@ from probe.api.cli import main
 from probe.backends.shared.trends import signature
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import SIGN, TrendRow, TrendStep, TrendTable
-from probe.monitor.gradients import GradientFiles, compare_runs
+from probe.monitor.gradient_files import GradientFiles
+from probe.monitor.gradients import compare_runs
 
 SHAPES = {"a.weight": (5, 7), "=b": (3,), "c/d": (2, 2, 2)}
 

@@ -12,10 +12,10 @@ from exit_status_cases import Case, case_of
 from printed_json import hold_to_schema
 from scripts import CHECKOUT
 
-from probe.api.cli import COMMANDS, main
+from probe.api.cli import COMMANDS, command_named, main
 from probe.api.commands.question import Question
 
-ANSWER_NOTHING = {command.name for command in COMMANDS if not isinstance(command, Question)}
+ANSWER_NOTHING = {name for name in COMMANDS if not isinstance(command_named(name), Question)}
 """Commands whose standard output is not theirs, and which have no ``--json``."""
 
 

@@ -97,7 +97,7 @@ class Compare(Question):
         from probe.api.rules import PROBE, is_asked_for, rules_for
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
-        from probe.monitor.gradients import probed_ranks
+        from probe.monitor.gradient_files import probed_ranks
 
         is_resumed = args.resumed or args.resumed_at is not None
         if args.ranks is not None:
@@ -187,8 +187,10 @@ def _compared(
         return [*ci.of_pairs(found, args.fail_on, options.rules is None), *ci.of_problems(left_out)]
 
     last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
-    content = [{**summary.as_json(), "page": page or None} for summary in found]
-    return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad, checks)
+    def as_json() -> list[dict[str, Any]]:
+        return [{**summary.as_json(), "page": page or None} for summary in found]
+
+    return Answer(lambda: [*styled_lines(found), *last], as_json, is_bad, checks)
 
 
 def _analysed(

@@ -66,7 +66,6 @@ class Completion:
     """
 
     name = "completion"
-    aliases = ()
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("shell", choices=_SHELLS, help="the shell that reads the script")

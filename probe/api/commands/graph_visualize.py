@@ -30,7 +30,6 @@ class GraphVisualize(Question):
     """
 
     name = "graph_visualize"
-    aliases = ("graph",)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

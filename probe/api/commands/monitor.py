@@ -68,7 +68,6 @@ class MonitorWatch:
     """
 
     name = "watch"
-    aliases = ()
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

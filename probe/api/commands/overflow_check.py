@@ -28,7 +28,6 @@ class OverflowCheck(Question):
     """
 
     name = "overflow_check"
-    aliases = ("nan_analyze",)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

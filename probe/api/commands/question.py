@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TextIO, Union
 
@@ -131,9 +131,6 @@ class Command(Protocol):
     @property
     def name(self) -> str: ...
 
-    @property
-    def aliases(self) -> Sequence[str]: ...
-
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
@@ -188,7 +185,6 @@ class Question(ABC):
     """A command that answers something; its docstring is its help text."""
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         self.add_arguments(parser)
@@ -232,7 +228,6 @@ class CommandGroup:
     """A command with commands of its own, ``msprobe monitor report``; its docstring is its help text."""
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
     commands: ClassVar[tuple[Command, ...]]
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:

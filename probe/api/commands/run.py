@@ -35,7 +35,6 @@ class RunCommand:
     """
 
     name = "run"
-    aliases = ()
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (

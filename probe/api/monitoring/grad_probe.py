@@ -15,7 +15,8 @@ from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
 from probe.monitor.directions import turn_of_probes
-from probe.monitor.gradients import GradientFiles, RankSimilarity, compare_runs, lines_of, ops_of, write_results
+from probe.monitor.gradient_files import GradientFiles, ops_of
+from probe.monitor.gradients import RankSimilarity, compare_runs, lines_of, write_results
 
 
 class GradientProbe(Monitor):

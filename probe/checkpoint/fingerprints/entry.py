@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -252,9 +253,17 @@ def rows_in(view: Tensor) -> tuple[Tensor, Array] | None:
     """A tensor and the rows of it that a view has; ``None`` if it is no view of rows."""
     if not isinstance(view, Slice):
         return None
-    rows = np.concatenate([np.arange(*each) for each in view.ranges])
+    rows = _rows_of(tuple(view.ranges))
     inner = rows_in(view.of)
     return (view.of, rows) if inner is None else (inner[0], inner[1][rows])
+
+
+@lru_cache(maxsize=64)
+def _rows_of(ranges: tuple[tuple[int, int, int], ...]) -> Array:
+    """The numbers of the rows in some ranges, which all layers of a model have in common; they cannot be written to."""
+    rows: Array = np.concatenate([np.arange(*each) for each in ranges])
+    rows.flags.writeable = False
+    return rows
 
 
 def _whole_order(view: Slice) -> Array | None:
@@ -262,5 +271,5 @@ def _whole_order(view: Slice) -> Array | None:
     count = view.of.row_count
     if view.row_count != count:
         return None
-    order = np.concatenate([np.arange(*each) for each in view.ranges])
+    order = _rows_of(tuple(view.ranges))
     return order if np.array_equal(np.sort(order), np.arange(count)) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from probe.checkpoint.pairing.pairs import Reading
@@ -125,8 +126,9 @@ def _qkv_ranges(sizes: tuple[int, int], heads: tuple[int, int] | None) -> Iterat
         yield "elements interleaved", {part: [(index, 3 * query, 3)] for index, part in enumerate("qkv")}
 
 
+@lru_cache(maxsize=256)
 def interleaved(query: int, key: int, groups: int) -> dict[str, Ranges]:
-    """The rows of each part where each group has its queries, a key and a value."""
+    """The rows of each part where each group has its queries, a key and a value; all layers share them."""
     queries, keys = query // groups, key // groups
     step = queries + 2 * keys
     found: dict[str, Ranges] = {"q": [], "k": [], "v": []}
@@ -183,15 +185,22 @@ def rotary_orders(heads: tuple[int, int] | None, of_first: bool = False) -> Call
             if size % 2 or size < 4:
                 # Two rows have one order.
                 continue
-            begins, half = range(0, rows, size), size // 2
-            to_halves = [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]
-            to_pairs = [(at, at + half + 1, half) for begin in begins for at in range(begin, begin + half)]
+            to_halves, to_pairs = _rotated(rows, size)
             for mine, its, ranges in (("halves", "pairs", to_halves), ("pairs", "halves", to_pairs)):
                 mine, its = (its, mine) if of_first else (mine, its)
                 words = f"rotary {mine} of heads of {size} as {its} on the other side"
                 yield words, words, ranges
 
     return orders
+
+
+@lru_cache(maxsize=64)
+def _rotated(rows: int, size: int) -> tuple[Ranges, Ranges]:
+    """The rows in the order of two halves of each head, from neighbours, and the way back; all layers share them."""
+    begins, half = range(0, rows, size), size // 2
+    to_halves = [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]
+    to_pairs = [(at, at + half + 1, half) for begin in begins for at in range(begin, begin + half)]
+    return to_halves, to_pairs
 
 
 def gate_parts(which: str) -> Callable[[Tensor], Orders]:

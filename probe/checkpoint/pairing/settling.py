@@ -21,7 +21,7 @@ from probe.checkpoint.pairing.pairs import Pair, Reading
 from probe.checkpoint.report import FINE
 from probe.checkpoint.sampling import LARGE, SMALL, apart, positions_of_sample, sample
 from probe.checkpoint.scheme import layer_of
-from probe.checkpoint.stored import Array, Tensor, Transposed
+from probe.checkpoint.stored import Array, Slice, Tensor, Transposed
 from probe.common.numerics.rounding import decoded
 
 _FAR = 0.5
@@ -52,7 +52,7 @@ def settle(pairs: Sequence[Pair], declared: bool, rotary: tuple[str, str] | None
             fits[id(pair)] = found
             if rotary is not None:
                 pair.wrong = _unpermuted(pair, found, *rotary)
-            for kind, form in _forms(pair, found):
+            for kind, form in _forms(pair, found, _turns(pair)):
                 # A wrong order is no layout, however many have it.
                 votes[kind][form] += kind != "rotary" or not pair.wrong
     usual = {kind: _usual(counter, declared) for kind, counter in votes.items() if any(counter.values())}
@@ -90,10 +90,10 @@ def _unpermuted(pair: Pair, found: Reading, mine: str, its: str) -> str:
     return f"has the golden's row order, but {said}: the permutation was left out"
 
 
-def _forms(pair: Pair, reading: Reading) -> list[tuple[str, object]]:
-    """Kinds of layout that a reading belongs to, and what it says of them."""
+def _forms(pair: Pair, reading: Reading, turns: str) -> list[tuple[str, object]]:
+    """Kinds of layout that a reading belongs to, and what it says of them; `turns` is that of `_turns`."""
     order, _, rotated = reading.order.partition("; ")
-    found: list[tuple[str, object]] = [(_turns(pair), reading.turned)]
+    found: list[tuple[str, object]] = [(turns, reading.turned)]
     if pair.group == "rotary":
         return [*found, ("rotary", order)]
     if pair.group:
@@ -121,15 +121,22 @@ def _turns(pair: Pair) -> str:
 def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
     """The reading that fits; ``None`` if none does, or values that are all alike fit each."""
     fixed = pair.other.tensor if pair.of_first else pair.one.tensor  # type: ignore[union-attr]
-    there = [each for each in pair.readings if each.tensor.shape == fixed.shape]
+    tells = not rests_on_fingerprint(fixed)
+    there = [
+        each
+        for each in pair.readings
+        if each.tensor.shape == fixed.shape and (tells or not _is_of_fingerprint_rows(each.tensor))
+    ]
     is_told = any(rests_on_fingerprint(each) for each in (fixed, *(reading.tensor for reading in there)))
     most = SMALL if is_told else LARGE
     own = sample(fixed, most)
     if not own.size or np.all(own == own[0]):
         return None
 
+    turns = _turns(pair)
+
     def likely(reading: Reading) -> int:
-        return -sum(votes[kind][form] for kind, form in _forms(pair, reading))
+        return -sum(votes[kind][form] for kind, form in _forms(pair, reading, turns))
 
     plain = _first_plain(pair)
     best, least = None, _FAR
@@ -146,6 +153,15 @@ def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
             least = 2 * _SAME
     fixed.release()
     return best
+
+
+def _is_of_fingerprint_rows(view: Tensor) -> bool:
+    """True of rows of a fingerprint, which no other fingerprint can be held against."""
+    is_of_rows = False
+    while isinstance(view, (Slice, Transposed)):
+        is_of_rows = is_of_rows or isinstance(view, Slice)
+        view = view.of
+    return is_of_rows and isinstance(view, Fingerprinted)
 
 
 def _is_equal(fixed: Tensor, reading: Tensor) -> bool | None:
@@ -169,8 +185,8 @@ def _far_from(own: Array, fixed: Tensor, reading: Tensor, most: tuple[int, int])
 
 def _of_common_rows(fixed: Tensor, reading: Tensor) -> float:
     """The distance of the sampled rows of a fingerprint that a reading has; infinite if there are none."""
-    found = rows_in(reading)
-    if found is None or rests_on_fingerprint(fixed):
+    found = None if rests_on_fingerprint(fixed) else rows_in(reading)
+    if found is None:
         return math.inf
     whole, rows = found
     turned = isinstance(whole, Transposed)
@@ -228,7 +244,7 @@ def _choose(pair: Pair, own: Reading | None, usual: dict[str, object], declared:
 
 
 def _is_usual(pair: Pair, reading: Reading, usual: dict[str, object]) -> bool:
-    return all(usual.get(kind, form) == form for kind, form in _forms(pair, reading))
+    return all(usual.get(kind, form) == form for kind, form in _forms(pair, reading, _turns(pair)))
 
 
 def _wrong(reading: Reading, reason: str) -> str:
@@ -239,7 +255,7 @@ def _wrong(reading: Reading, reason: str) -> str:
 def _is_said(pair: Pair, reading: Reading, usual: dict[str, object], declared: bool) -> bool:
     """True if something says that the two sides have different layouts of this kind."""
     assert pair.one is not None and pair.other is not None
-    for kind, form in _forms(pair, reading):
+    for kind, form in _forms(pair, reading, _turns(pair)):
         if not form or kind == f"qkv {False}":
             # How many parameters there are is itself a layout that the names say.
             continue

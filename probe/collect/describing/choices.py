@@ -11,11 +11,7 @@ from probe.collect.active_calls import ActiveCall
 from probe.common.interfaces import Entry
 from probe.common.numerics.formats import is_boolean, is_integer
 from probe.common.operations.function import Trait
-from probe.common.operations.lookup import canonical, function
-
-_SMALLEST = frozenset(("argmin", "min"))
-_INDICES_SECOND = frozenset(("topk", "max", "min"))
-"""Functions that return the values before the indices."""
+from probe.common.operations.lookup import function
 
 
 class _Function(NamedTuple):
@@ -115,10 +111,9 @@ def _function_of(base: str) -> _Function | None:
     line = function(base)
     if not line.has(Trait.CHOOSES):
         return None
-    name = canonical(line.name)
     position, default = line.dim or (-1, None)
-    several = name in ("topk", "multinomial")
-    return _Function(position, default, several, name not in _SMALLEST, int(name in _INDICES_SECOND))
+    several, smallest = line.has(Trait.CHOOSES_SEVERAL), line.has(Trait.CHOOSES_SMALLEST)
+    return _Function(position, default, several, not smallest, int(line.has(Trait.INDICES_SECOND)))
 
 
 def _at(args: Sequence[Any], index: int, default: Any) -> Any:

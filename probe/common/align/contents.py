@@ -11,15 +11,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Optional
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Optional
 
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 from probe.common.numerics.formats import unit_roundoff
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    _Vectors = NDArray[np.float64]
 
 Label = int
 """A content: tensors of both runs with the same label hold the same values."""
@@ -42,7 +45,6 @@ _IN_BACKWARD = f".{BACKWARD}."
 
 _Key = tuple[int, Hashable]
 """The number of elements, and what tells a content from others of this number."""
-_Vectors = NDArray[np.float64]
 
 
 class Contents:
@@ -91,6 +93,9 @@ class Contents:
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
         """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""
+        # Order is looked at without numbers, so that most comparisons need no numpy.
+        import numpy as np
+
         groups: tuple[_Group, _Group] = {}, {}
         for side, group in zip(sides, groups):
             for item in side:
@@ -153,6 +158,8 @@ def _vector(item: Item, by_sketch: bool) -> Any:
 
 def _nearest(target: _Vectors, golden: _Vectors, allowed: float) -> list[tuple[int, int]]:
     """Pairs of tensors of which each is clearly the nearest to the other."""
+    import numpy as np
+
     best_of_golden = np.full(len(golden), np.inf)
     nearest_to_golden = np.zeros(len(golden), int)
     candidates: list[tuple[int, int]] = []
@@ -172,6 +179,8 @@ def _nearest(target: _Vectors, golden: _Vectors, allowed: float) -> list[tuple[i
 
 def relative_distances(target: _Vectors, golden: _Vectors) -> _Vectors:
     """The distances of all vectors of the target from all of the golden side, each relative to the larger one."""
+    import numpy as np
+
     squares, other_squares = (target * target).sum(1), (golden * golden).sum(1)
     distances = squares[:, None] + other_squares - 2 * (target @ golden.T)
     larger = np.maximum(np.maximum(squares[:, None], other_squares), 1e-300)

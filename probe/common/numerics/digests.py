@@ -121,9 +121,14 @@ def joined(parts: Sequence[tuple[int, int]]) -> int | None:
     for index, (one, words) in enumerate(parts):
         if words % ROW and index < len(parts) - 1:
             return None
-        total = (total + one * pow(BASE, row, PRIME)) % PRIME
+        total = (total + term_at(one, row)) % PRIME
         row += words // ROW
     return total
+
+
+def term_at(one: int, first_row: int) -> int:
+    """The term that the digest of a part is in that of a whole, in which it begins at a row."""
+    return one * pow(BASE, first_row, PRIME) % PRIME
 
 
 def part_between(before: int, after: int, first_row: int) -> int:

@@ -70,6 +70,12 @@ class Trait(Enum):
     """The function returns indices into its argument, of which none occurs twice."""
     CHOOSES = auto()
     """The function returns the indices of the values that it takes, and column `dim` says where it looks for them."""
+    CHOOSES_SMALLEST = auto()
+    """It chooses the smallest values (`CHOOSES`), and not the largest."""
+    CHOOSES_SEVERAL = auto()
+    """It chooses several values at a time (`CHOOSES`)."""
+    INDICES_SECOND = auto()
+    """It returns the values that it chooses before their indices (`CHOOSES`)."""
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     ROUNDS_EARLY = auto()

@@ -34,6 +34,10 @@ class Origin(Enum):
     UNKNOWN = "unknown"
 
 
+GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
+"""The origins of tensors that no call made."""
+
+
 class Source(NamedTuple):
     """The origin of a tensor."""
 
@@ -113,25 +117,30 @@ class Graph:
     @cached_property
     def _recognised(self) -> dict[str, Source]:
         """The sources of tensors whose maker is not known: the latest before them that has the same numbers."""
-        wanted = {
-            _numbers(item)
-            for _, items in self._calls
+        # Where makers are recorded few are not known, and the norm tells the others apart fast.
+        unknown = [
+            item
+            for _, items in (() if self._table is None else self._calls)
             for item in items
             if _is_given(item) and self._made_by(item) is None
-        }
-        latest: dict[Hashable, Source] = {}
+        ]
+        norms = {item.norm for item in unknown}
+        wanted = set(map(_numbers, unknown))
+        latest: dict[Hashable, tuple[str, str]] = {}
         found: dict[str, Source] = {}
         for record, items in self._calls:
             for item in items:
-                if not item.is_tensor or _numbers(item) not in wanted:
+                if not item.is_tensor:
+                    continue
+                if self._table is not None and (item.norm not in norms or _numbers(item) not in wanted):
                     continue
                 label = self._label(item)
                 if label is None:
                     continue
-                if not _is_given(item):
-                    latest[label] = Source(Origin.CALL, item.name, record)
+                if item.state != INPUT and item.state != PARAMETERS:
+                    latest[label] = item.name, record
                 elif label in latest and self._made_by(item) is None:
-                    found[item.name] = latest[label]
+                    found[item.name] = Source(Origin.CALL, *latest[label])
         return found
 
     @cached_property
@@ -165,7 +174,7 @@ class Graph:
         is_view = text.startswith(VIEW)
         if is_view:
             text = text[len(VIEW) :]
-        for start, origin in _STARTS:
+        for start, origin in _STARTS if ":" in text else ():
             if text.startswith(start):
                 return Source(origin, text[len(start) :], None, is_view)
         return Source(Origin.CALL, text, self._record_of.get(text), is_view)
@@ -364,6 +373,10 @@ class TwoRuns:
     def sources(self, row: Row) -> list[Source]:
         """The origins of an item on the sides that have it."""
         return [graph.source(item) for graph, item in zip(self.graphs, (row.target, row.golden)) if item is not None]
+
+    def origin(self, side: int, item: Item | None) -> Origin:
+        """The origin of a tensor of the target (side 0) or of the golden run (side 1)."""
+        return Origin.UNKNOWN if item is None else self.graphs[side].source(item).origin
 
     def maker(self, item: Item, side: int) -> Call | None:
         """The call that made a tensor of the target (side 0) or of the golden run (side 1)."""

@@ -15,7 +15,6 @@ from typing import NamedTuple, Optional
 
 from probe.common.align.calls import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
-from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
@@ -23,14 +22,14 @@ from probe.common.operations.lookup import has
 from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
-from probe.compare.verdict.bounds import Judged, Likeness, Usual, role
+from probe.compare.verdict.bounds import Given, Judged, Likeness, Usual, role
 from probe.compare.verdict.decisions import decision
 from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.optimizer import Between
-from probe.compare.verdict.other_elements import OtherElements
-from probe.compare.verdict.two_runs import Origin, TwoRuns, base_of
+from probe.compare.verdict.two_runs import GIVEN, Origin, TwoRuns, base_of
+from probe.compare.verdict.unrecorded import UnrecordedInputs
 
 _FLOAT32 = unit_roundoff("float32")
 
@@ -40,8 +39,6 @@ _TERMS = 256.0
 _FAR = 0.25
 """The distance beyond which a result that both runs have tells nothing, whatever explains it: twice the 0.12 that is
 the most in 94 right pairs of two precisions, programs, releases and frameworks, where faults reach 0.5."""
-_GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
-"""The origins of tensors that no call made."""
 
 
 class _Value(NamedTuple):
@@ -75,17 +72,11 @@ class Walk:
     def __init__(self, runs: TwoRuns, between: Between | None = None, follows: bool = False) -> None:
         self._runs = runs
         self._between = between
-        self._follows = follows
+        self._unrecorded = UnrecordedInputs(runs, follows)
         self._nearby = Nearby(runs)
         self._effects = Effects(runs, self._agrees, self._has_near, self._agrees_behind)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
-        self._inside: dict[str | None, float] = {}
-        """The largest distance of what calls inside each module returned so far."""
-        self._inside_absolute: dict[str | None, float] = {}
-        """The largest error of an element there, in units of the elements."""
-        self._largest = {True: 0.0, False: 0.0}
-        """The largest distance of any result so far, of the forward and of the rest."""
         self._explained: dict[bool, list[float]] = {True: [], False: []}
         """The distances of all results so far that are explained, in their order, of the forward and of the rest."""
         self._values: dict[int, list[_Value]] = {}
@@ -93,8 +84,6 @@ class Walk:
         """The values that each call in which something is apart computes from."""
         self._whole: dict[int, Row] = {}
         """The whole numbers that a call takes, that differ, and that code without a record made from what agrees."""
-        self._at_the_end = 0.0
-        """The distance of what the last call outside of all modules returned in the forward."""
 
     def walked(self) -> Walked:
         """Walk over the calls."""
@@ -104,12 +93,12 @@ class Walk:
         for call in self._runs.calls:
             # Between two programs the updates of parameters are judged, and not how an optimizer computes them.
             if call.is_of_both and (self._runs.same_names or self._runs.parent(call) != OPTIMIZER):
-                self._values[call.index] = list(self._measured(call))
+                self._values[call.index] = self._measured(call)
         self._like = Likeness(
             value.judged
             for index, values in self._values.items()
             for value in values
-            if self._has_like(value.is_result) and index not in self._other_elements.calls
+            if self._has_like(value.is_result) and index not in self._unrecorded.other_elements.calls
         )
         found = Walked(in_parts=self._first_part)
         for call in self._runs.calls:
@@ -152,48 +141,53 @@ class Walk:
 
     # --- first, what is judged of each call
 
-    def _measured(self, call: Call) -> Iterator[_Value]:
-        rows = call.rows
-        if not any(row.relative_difference for row in rows):
-            return
+    def _measured(self, call: Call) -> list[_Value]:
+        if not any(row.relative_difference for row in call.rows):
+            return []
         of = bounds.given(self._runs, call)
         self._given[call.index] = of.rows
-        inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
+        return [*self._measured_inputs(call), *self._measured_outputs(call, of)]
+
+    def _measured_inputs(self, call: Call) -> Iterator[_Value]:
+        """The inputs that no recorded call made."""
+        unrecorded = self._unrecorded
         for row in call.inputs:
-            if distance(row) == ALTOGETHER and self._is_of_code(call, row) and not self._base(call, row):
+            apart = row.relative_difference
+            if not apart:
+                continue
+            if apart == ALTOGETHER and unrecorded.is_of_code(call, row) and not unrecorded.base(call, row):
                 self._whole.setdefault(call.index, row)
-            elif distance(row) and is_rounded(row) and self._is_unrecorded(call, row) and not self._is_lost(row):
-                known = self._known_base(call, row) if call.is_forward else None
-                base = self._base(call, row) if known is None else known
-                if self._takes_other_elements(call, row):
+            elif is_rounded(row) and unrecorded.is_unrecorded(call, row) and not unrecorded.is_lost(row):
+                known = unrecorded.known_base(call, row) if call.is_forward else None
+                base = unrecorded.base(call, row) if known is None else known
+                if unrecorded.takes_other_elements(call, row):
                     continue
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
-                key = role(self._runs, call, _suffix(call, row))
-                judged = Judged(key, distance(row), base, floor)
+                judged = Judged(role(self._runs, call, _suffix(call, row)), apart, base, floor)
                 yield _Value(row, judged, SAFETY * base + floor, 1.0, False, known is None)
+
+    def _measured_outputs(self, call: Call, of: Given) -> Iterator[_Value]:
+        """What a call returns; it counts for the inputs that code without a record makes from it."""
         largest = absolute = 0.0
         hidden = self._hidden(call)
+        inside = self._unrecorded.inside(call.record) if call.is_module else 0.0
         for row in call.outputs:
-            if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
+            apart = row.relative_difference
+            if apart is None or not is_rounded(row) or apart >= ALTOGETHER:
                 continue
-            largest = max(largest, distance(row))
+            largest = max(largest, apart)
             if row.golden is not None:
-                absolute = max(absolute, distance(row) * rms(row.golden))
+                absolute = max(absolute, apart * rms(row.golden))
             bound = bounds.bound(self._runs, call, of, row, inside, hidden)
             key = role(self._runs, call, _suffix(call, row)) if self._has_like(True) else None
             floor = max(rounding(1.0, max(self._runs.precision.unit(row), hidden)), bound.of_kernel / bound.condition)
             # Errors are relative to the terms; a result that cancels is no other kind of call.
-            judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
+            judged = Judged(key, apart / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
-        parent = self._runs.parent(call)
-        if parent is None and call.is_forward:
-            # Without a call tree nobody knows which results are the last.
-            self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
-        if call.direction == PARAMETERS_GRAD or not self._counts(call):
-            return
-        self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
-        self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
-        self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
+        if call.is_forward and self._runs.parent(call) is None:
+            self._unrecorded.end(largest)
+        if call.direction != PARAMETERS_GRAD and self._counts(call):
+            self._unrecorded.add(call, largest, absolute)
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
@@ -210,113 +204,6 @@ class Walk:
                 if module.casts:
                     found[base] = max(found.get(base, 0.0), *map(unit_roundoff, module.casts))
         return found
-
-    def _base(self, call: Call, row: Row) -> float:
-        """The distance of what was recorded before and may have made an input that no recorded call made.
-
-        What cancels in it has the errors of its terms.
-        """
-        source = None if row.target is None else self._runs.graphs[0].source(row.target)
-        gradient = self._runs.gradients.get(source.name) if source and source.origin is Origin.GRADIENT else None
-        if gradient is not None:
-            return distance(gradient)
-        parent = self._runs.parent(call)
-        module = self._runs.by_record.get(parent or "")
-        if module is None:
-            # The gradient of the loss is made from the last results.
-            return self._largest[True] if call.is_forward else max(self._largest[False], self._at_the_end)
-        size = 0.0 if row.golden is None else rms(row.golden)
-        found, absolute = self._inside.get(parent, 0.0), self._inside_absolute.get(parent, 0.0)
-        for each in module.inputs:
-            if each.golden is None or not is_rounded(each) or distance(each) >= ALTOGETHER:
-                continue
-            if self._is_unrecorded(module, each):
-                found = max(found, self._base(module, each))
-            else:
-                found = max(found, distance(each))
-                absolute = max(absolute, distance(each) * rms(each.golden))
-        return max(found, absolute / size if size else 0.0)
-
-    @cached_property
-    def _other_elements(self) -> OtherElements:
-        return OtherElements(self._runs)
-
-    def _takes_other_elements(self, call: Call, row: Row) -> bool:
-        """True if code without a record makes an input of a call from choices that differ.
-
-        The module around the call takes an index or a mask that recorded calls made, or a call in it before this one,
-        such as a router, has chosen otherwise; or an index that follows from choices has taken as many elements.
-        """
-        if row.target is not None and row.target.name in self._other_elements.inputs:
-            return True
-        parent = self._runs.parent(call) or ""
-        if self._other_elements.is_behind_a_choice(call, parent):
-            return True
-        module = self._runs.by_record.get(parent)
-        return module is not None and any(
-            distance(row) >= ALTOGETHER
-            and all(self._origin_on(side, item) is Origin.CALL for side, item in enumerate((row.target, row.golden)))
-            for row in module.inputs
-        )
-
-    def _known_base(self, call: Call, row: Row) -> float | None:
-        """The largest distance of what made an input of a forward, through calls that the target alone makes.
-
-        It is ``None`` where a part of that is recorded on neither side.
-        """
-        found: list[float] = []
-        waiting, seen = [(call, row)], {call.index}
-        while waiting:
-            taker, taken = waiting.pop()
-            made = self._made_before(taker, taken)
-            if made is not None:
-                found.append(made)
-                continue
-            maker = self._maker_alone(taken)
-            if maker is None:
-                return None
-            if maker.index not in seen:
-                seen.add(maker.index)
-                waiting += [(maker, each) for each in maker.inputs if each.target is not None and each.target.is_tensor]
-        return max(found, default=None)
-
-    def _made_before(self, call: Call, row: Row) -> float | None:
-        """The distance of the result that an input is on one side at least; ``None`` if no call before returned it."""
-        for side, item in enumerate((row.target, row.golden)):
-            maker = None if item is None else self._runs.maker(item, side)
-            if item is None or maker is None or maker.index >= call.index:
-                continue
-            made = self._runs.row_of_side(side).get(self._runs.graphs[side].source(item).name)
-            if made is not None and made.relative_difference is not None and distance(made) < ALTOGETHER:
-                return distance(made)
-        return None
-
-    def _is_of_code(self, call: Call, row: Row) -> bool:
-        """True if code that is not recorded made an input, in one run at least."""
-        of_code = any(each.origin is not Origin.CALL for each in self._runs.sources(row))
-        return of_code and self._is_unrecorded(call, row)
-
-    def _is_lost(self, row: Row) -> bool:
-        """True if an input is a gradient of a parameter that no record has: some are rounding alone."""
-        source = None if row.target is None else self._runs.graphs[0].source(row.target)
-        if source is None or source.origin is not Origin.GRADIENT:
-            return False
-        gradient = self._runs.gradients.get(source.name)
-        return gradient is None or gradient.relative_difference is None
-
-    def _is_unrecorded(self, call: Call, row: Row) -> bool:
-        """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
-        if is_parameter(row) or row.target is None or row.golden is None:
-            return False
-        if self._follows and self._runs.parent(call) == OPTIMIZER and self._origin(row) is Origin.UNKNOWN:
-            return False  # The step before wrote the state of an optimizer.
-        mine, theirs = self._runs.graphs[0].source(row.target), self._runs.graphs[1].source(row.golden)
-        if mine.origin is theirs.origin and mine.origin in _GIVEN:
-            return False
-        if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
-            return True
-        made = self._runs.row_of.get(mine.name)
-        return made is None or made.golden is None or made.golden.name != theirs.name
 
     # --- then, call by call
 
@@ -336,12 +223,12 @@ class Walk:
                 continue
             source, other = (graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden)))
             is_buffer = self._is_buffer(row)
-            origin = Origin.BUFFER if is_buffer and other.origin in _GIVEN else source.origin
+            origin = Origin.BUFFER if is_buffer and other.origin in GIVEN else source.origin
             if origin is Origin.PARAMETER and self._between is not None and self._between.excuses(source.name):
                 continue
             if is_parameter(row):
                 origin = Origin.PARAMETER
-            elif source.origin not in _GIVEN or (other.origin is not origin and not is_buffer):
+            elif source.origin not in GIVEN or (other.origin is not origin and not is_buffer):
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
@@ -373,13 +260,7 @@ class Walk:
 
     def _is_buffer(self, row: Row) -> bool:
         """True of a buffer, which is a parameter that takes no gradient in MindSpore."""
-        return Origin.BUFFER in map(self._origin_on, (0, 1), (row.target, row.golden))
-
-    def _origin(self, row: Row) -> Origin:
-        return self._origin_on(0, row.target)
-
-    def _origin_on(self, side: int, item: Item | None) -> Origin:
-        return Origin.UNKNOWN if item is None else self._runs.graphs[side].source(item).origin
+        return Origin.BUFFER in map(self._runs.origin, (0, 1), (row.target, row.golden))
 
     def _shown(self, finding: Finding, found: Walked) -> Finding | None:
         """The finding, if it has an effect; where rounding may hide that, it is kept as hidden."""
@@ -444,7 +325,7 @@ class Walk:
                     row.explained = 0.0
                     return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
                 continue
-            follows = call.index in self._other_elements.calls
+            follows = call.index in self._unrecorded.other_elements.calls
             if not any(given) and not follows and not draws(self._runs, call) and self._shows(call):
                 row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
@@ -472,7 +353,7 @@ class Walk:
                     continue
                 values = [each for each in call.inputs if is_rounded(each)]
                 if decision(self._runs, maker, made) is not None and self._is_beyond(call, values):
-                    by = self._maker_alone(row) or self._changer(maker, made, side, call) or call
+                    by = self._unrecorded.maker_alone(row) or self._changer(maker, made, side, call) or call
                     return Finding(by, row, Kind.CHOICE, ALTOGETHER, 0.0, distance(made))
         return None
 
@@ -511,7 +392,7 @@ class Walk:
 
     def _is_of_unknown(self, row: Row) -> bool:
         """True if nobody knows what made a tensor of the target."""
-        return row.target is not None and not is_parameter(row) and self._origin(row) is Origin.UNKNOWN
+        return row.target is not None and not is_parameter(row) and self._runs.origin(0, row.target) is Origin.UNKNOWN
 
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
@@ -555,7 +436,7 @@ class Walk:
         has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
         worst: Optional[Finding] = None  # noqa: UP045
         for value in values:
-            if value.is_result and (has_whole or call.index in self._other_elements.calls):
+            if value.is_result and (has_whole or call.index in self._unrecorded.other_elements.calls):
                 continue
             if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
                 # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.
@@ -582,7 +463,7 @@ class Walk:
         """The first data of which one run takes a part; what a call made may be broadcast in one run."""
         for call in self._runs.calls if self._runs.same_names else ():
             for row in call.inputs if call.is_forward else ():
-                if is_in_parts(row) and Origin.DATA in map(self._origin_on, (0, 1), (row.target, row.golden)):
+                if is_in_parts(row) and Origin.DATA in map(self._runs.origin, (0, 1), (row.target, row.golden)):
                     return Finding(call, row, Kind.PARTS, ALTOGETHER, 0.0, 0.0)
         return None
 
@@ -612,7 +493,7 @@ class Walk:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         if kind is Kind.INPUT:
-            call = self._maker_alone(value.row) or call
+            call = self._unrecorded.maker_alone(value.row) or call
         value.row.explained = allowed
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
@@ -623,14 +504,6 @@ class Walk:
             return True
         # What a recorded call made needs no more.
         return (value.of_module or not self._runs.same_names) and self._shows(call)
-
-    def _maker_alone(self, row: Row) -> Call | None:
-        """The call that made an input of the target, if the golden run has no counterpart of what it returned."""
-        maker = None if row.target is None else self._runs.maker(row.target, 0)
-        if maker is None or row.target is None:
-            return None
-        made = self._runs.row_of.get(self._runs.graphs[0].source(row.target).name)
-        return maker if made is not None and made.golden is None else None
 
     def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
         """The effect of a result of two programs, which may be another form of what the other program computes."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probe.api.cli import COMMANDS, main
+from probe.api.cli import ALIASES, COMMANDS, main
 from probe.api.commands.older import ANSWERS
 
 CASE = Path(__file__).parents[2] / "compare" / "cases" / "identical_stat"
@@ -25,7 +25,7 @@ def test_a_command_of_an_older_release_is_one_line(
 
 
 def test_what_is_to_be_typed_is_a_command() -> None:
-    names = {name for command in COMMANDS for name in (command.name, *command.aliases)}
+    names = {*COMMANDS, *ALIASES}
     assert {word for sentence in ANSWERS.values() for word in sentence.partition("msprobe ")[2].split()[:1]} <= names
 
 

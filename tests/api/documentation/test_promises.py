@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probe.api.cli import COMMANDS
+from probe.api.cli import command_named
 from probe.api.monitoring.first import TrainerMon
 from probe.common.config.config import KEYS, TASKS, WITHOUT_EFFECT
 from probe.common.config.fields import keys_of
@@ -37,7 +37,7 @@ def test_every_row_has_a_promise_an_answer_and_a_test_that_is_there() -> None:
 def takes(command: str, flag: str) -> bool:
     """True if a command has the flag."""
     parser = argparse.ArgumentParser()
-    next(each for each in COMMANDS if each.name == command).prepare_parser(parser)
+    command_named(command).prepare_parser(parser)
     return flag in parser._option_string_actions
 
 

@@ -191,10 +191,14 @@ class Dump:
         Raises:
             DumpFormatError: calls are inside of each other; the message names them and the file.
         """
-        circle = circle_in(self.tree or {})
-        if circle:
+        if self._circle:
             path = os.path.join(os.path.dirname(self.path), CONSTRUCT_FILE)
-            raise DumpFormatError(f"{path}: {circle}. The file is damaged; collect the dump again.")
+            raise DumpFormatError(f"{path}: {self._circle}. The file is damaged; collect the dump again.")
+
+    @cached_property
+    def _circle(self) -> str:
+        # A comparison asks, and the page of it again.
+        return circle_in(self.tree or {})
 
     @cached_property
     def stacks(self) -> Stacks | None:
