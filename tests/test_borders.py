@@ -81,7 +81,10 @@ MAY_USE_FRAMEWORK = {
 # Question -> the one module of it that the questions built on it may import.
 FACES = {"compare": "probe.compare.evidence"}
 # Compiled parts, and the version.
-PRIVATE_MODULES = {"_differences", "_digests", "_frames", "_makers", "_reduction", "_plain_tensors", "_version"}
+PRIVATE_MODULES = {
+    "_differences", "_digests", "_frames", "_makers", "_reduction", "_records", "_plain_tensors",
+    "_version",
+}  # fmt: skip
 
 
 def module_name(path: Path) -> str:
