@@ -16,7 +16,8 @@ from pathlib import Path
 
 STABLE = {"probe.common.numerics._differences", "probe.common.numerics._digests", "probe.backends.shared._reduction"}
 OF_ONE_RELEASE = {
-    "probe.common._frames", "probe.common.dump._journal_frames", "probe.common.dump._records", "probe.collect.describing._makers", "probe.backends.torch.tensors._plain_tensors",
+    "probe.common._frames", "probe.common.dump._journal_frames", "probe.common.dump._records",
+    "probe.collect.describing._makers", "probe.backends.torch.tensors._plain_tensors",
 }  # fmt: skip
 PARTS = {"all": STABLE | OF_ONE_RELEASE, "stable": STABLE, "none": set()}
 CASE = Path(__file__).parents[1] / "compare" / "cases" / "missing_apis_stat"

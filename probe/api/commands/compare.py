@@ -187,6 +187,7 @@ def _compared(
         return [*ci.of_pairs(found, args.fail_on, options.rules is None), *ci.of_problems(left_out)]
 
     last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
+
     def as_json() -> list[dict[str, Any]]:
         return [{**summary.as_json(), "page": page or None} for summary in found]
 

@@ -82,7 +82,7 @@ _COMPILED = (
     ("common/numerics/_digests", "fingerprints of weights take more than a hundred times as long"),
     ("common/_frames", "call stacks are walked in Python"),
     ("common/dump/_journal_frames", "a record goes to the journal in ten steps of Python and not in one"),
-    ("common/dump/_records", "the files of a step are written in Python, which takes four times as long"),
+    ("common/dump/_records", "the files of a step are written in Python, which takes twice as long"),
 )
 _OPTIONAL = (
     ("rich", "colours, and the bar of a comparison", "pip install rich"),

@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from typing_extensions import NotRequired, TypedDict
 
-from probe.common.dump.json_files import RecoveredFolder
+from probe.common.dump.recovery import RecoveredFolder
 from probe.compare.ranks.answer import RankFinding
 from probe.compare.result import (
     Coverage,

@@ -63,9 +63,7 @@ class _OnDevice(NamedTuple):
     bits: bool
 
 
-def _on_a_device(
-    place: int, tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
-) -> _OnDevice:
+def _on_a_device(place: int, tensor: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool) -> _OnDevice:
     smallest, largest = functions.aminmax(tensor)
     numbers = [largest, smallest, internals.vector_norm(tensor, dtype=torch.float64)]
     if bounds:

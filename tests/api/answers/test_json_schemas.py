@@ -30,9 +30,7 @@ def test_the_schema_and_the_page_are_those_of_the_types(monkeypatch: pytest.Monk
     assert {title.split()[0] for title in script.PRINTED} == printing
 
 
-@pytest.mark.parametrize(
-    "form", ["compare -da", "compare --ranks", "show --timeline", "config_check -d"]
-)
+@pytest.mark.parametrize("form", ["compare -da", "compare --ranks", "show --timeline", "config_check -d"])
 def test_the_form_that_a_flag_gives(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments_of(form, tmp_path), "--json"]) == 0
     hold_to_schema(json.loads(capsys.readouterr().out), form)

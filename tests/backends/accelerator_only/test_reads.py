@@ -35,7 +35,8 @@ FIRST: list[dict[str, Any]] = [
     {
         "recording_l2_features": True,
         "l2_targets": {
-            "linear_hook": [], "attention_hook": [f"heads{layer}" for layer in range(9)],
+            "linear_hook": [],
+            "attention_hook": [f"heads{layer}" for layer in range(9)],
             "moe_router_logit_hook": [f"relu{layer}" for layer in range(9)],
         },
     },
