@@ -282,7 +282,7 @@ def chosen_parts(whole: Entry, candidates: Sequence[Sequence[Entry]]) -> Chosen 
 
 
 _Terms = Sequence[Sequence[Sequence[int]]]
-"""What each candidate for each place adds to the digests of the whole that are known of all of them."""
+"""By place and candidate, what it adds to the digests of the whole that are known of all of them."""
 
 
 def _terms(candidates: Sequence[Sequence[Entry]]) -> _Terms | None:

@@ -167,7 +167,7 @@ class Walk:
                 yield _Value(row, judged, SAFETY * base + floor, 1.0, False, known is None)
 
     def _measured_outputs(self, call: Call, of: Given) -> Iterator[_Value]:
-        """What a call returns; it counts for the inputs that code without a record makes from it."""
+        """The distances of what a call returns, which count for the inputs that code without a record makes from it."""
         largest = absolute = 0.0
         hidden = self._hidden(call)
         inside = self._unrecorded.inside(call.record) if call.is_module else 0.0

@@ -16,7 +16,7 @@ import scripts
 from exit_status_cases import dump
 from printed_json import hold_to_schema
 
-from probe.api.cli import COMMANDS, main
+from probe.api.cli import COMMANDS, command_named, main
 from probe.api.commands.question import CommandGroup, Question
 
 
@@ -26,7 +26,7 @@ def test_the_schema_and_the_page_are_those_of_the_types(monkeypatch: pytest.Monk
     script = importlib.import_module("json_schemas")
     for path, text in script.files():
         assert path.read_text(encoding="utf-8") == text, f"python docs/json_schemas.py writes {path.name} anew"
-    printing = {command.name for command in COMMANDS if isinstance(command, (Question, CommandGroup))}
+    printing = {name for name in COMMANDS if isinstance(command_named(name), (Question, CommandGroup))}
     assert {title.split()[0] for title in script.PRINTED} == printing
 
 
