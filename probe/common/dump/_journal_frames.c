@@ -167,7 +167,7 @@ static void lock(FrameWriter *self) {
     Py_END_ALLOW_THREADS
 }
 
-/* Hand all frames to the system. 0 with an exception, and then the file is as it was before. */
+/* Hand all frames to the system. If it refuses one, return the error; the file is then as it was before. */
 static int write_all(FrameWriter *self) {
     const int fd = self->fd;
     int error = 0;
@@ -183,32 +183,41 @@ static int write_all(FrameWriter *self) {
     /* Half a frame would hide every later one from the reader. */
     if (error && ftruncate(fd, (off_t)self->size) < 0) error = errno;
     Py_END_ALLOW_THREADS
-    if (!error) return 1;
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
-    return 0;
+    return error;
 }
 
-/* The frame whose body begins behind `start` and `HEAD` is complete: write it, or keep it until the next one. */
+/* The frame whose body begins behind `start` and `HEAD` is complete: write it, or keep it until the next one. An error,
+   or 0. */
 static int finish(FrameWriter *self, size_t start, int later) {
     const size_t size = self->used - start - HEAD;
-    if (size > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a frame is too large");
-        return 0;
-    }
+    if (size > UINT32_MAX) return EFBIG;
     put_little(self->bytes + start, (uint32_t)size);
     put_little(self->bytes + start + 4, crc32(self->bytes + start + HEAD, size));
     if (later) {
         self->ahead = self->used;
         self->frames_ahead++;
-        return 1;
+        return 0;
     }
-    if (!write_all(self)) return 0;
+    const int error = write_all(self);
+    if (error) return error;
     self->size += (long long)self->used;
     self->frames += self->frames_ahead + 1;
     self->ahead = 0;
     self->frames_ahead = 0;
-    return 1;
+    return 0;
+}
+
+/* Beside the errors of the system. */
+enum { CLOSED = -1, NO_MEMORY = -2 };
+
+static PyObject *raised(int error) {
+    if (error == NO_MEMORY) return PyErr_NoMemory();
+    if (error == CLOSED) {
+        PyErr_SetString(PyExc_ValueError, "the journal is closed");
+        return NULL;
+    }
+    errno = error;
+    return PyErr_SetFromErrno(PyExc_OSError);
 }
 
 /* What `append` and `append_encoded` share. */
@@ -220,29 +229,27 @@ static PyObject *append(FrameWriter *self, PyObject *const *args, Py_ssize_t cou
     const int later = PyObject_IsTrue(args[1]);
     if (later < 0) return NULL;
     lock(self);
-    PyObject *answer = NULL;
+    /* An exception is made when the lock is free: that may run code of Python's, which may append as well. */
+    int error = 0, is_other = 0;
     self->used = self->ahead;
     if (self->fd < 0)
-        PyErr_SetString(PyExc_ValueError, "the journal is closed");
+        error = CLOSED;
     else if (more(self, HEAD) == NULL)
-        PyErr_NoMemory();
-    else if (!(is_encoded ? put_bytes(self, PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]))
-                          : put_value(self, args[0], 0))) {
-        PyErr_Clear();
-        if (is_encoded)
-            PyErr_NoMemory();
-        else
-            answer = Py_False;
-    } else if (finish(self, self->ahead, later))
-        answer = Py_True;
+        error = NO_MEMORY;
+    else if (is_encoded)
+        error = put_bytes(self, PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0])) ? 0 : NO_MEMORY;
+    else
+        is_other = !put_value(self, args[0], 0);
+    if (!error && !is_other) error = finish(self, self->ahead, later);
     self->used = self->ahead;
     if (self->room > MOST_KEPT && self->ahead < FIRST_ROOM) {
         unsigned char *smaller = PyMem_Realloc(self->bytes, FIRST_ROOM);
         if (smaller != NULL) self->bytes = smaller, self->room = FIRST_ROOM;
     }
     PyThread_release_lock(self->lock);
-    Py_XINCREF(answer);
-    return answer;
+    if (error) return raised(error);
+    PyErr_Clear();
+    return PyBool_FromLong(!is_other);
 }
 
 static PyObject *append_body(FrameWriter *self, PyObject *const *args, Py_ssize_t count) { return append(self, args, count, 0); }

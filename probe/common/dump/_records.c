@@ -289,6 +289,8 @@ static int put_members(Writer *writer, Source *source, uint64_t count, int inden
         if (status != DONE) break;
         if (nested != NULL && is(&key, nested)) {
             status = next(source, &value);
+            /* A second member of this name may be anything. */
+            if (status == DONE) status = value.kind == MAP ? DONE : OTHER;
             if (status == DONE) status = put_entry(writer, source, value.number, indent + 1);
             continue;
         }
@@ -416,7 +418,7 @@ static int put_fields(Writer *writer, Field *fields, int count) {
 /* The text with its numbers: `written` is their list as JSON. */
 static PyObject *filled(const Writer *writer, PyObject *written) {
     const Py_ssize_t count = PyList_GET_SIZE(writer->numbers);
-    if (!PyBytes_CheckExact(written) || PyBytes_GET_SIZE(written) < count + 1) return NULL;
+    if (!PyBytes_CheckExact(written) || PyBytes_GET_SIZE(written) < count + 2) return NULL;
     const char *number = PyBytes_AS_STRING(written) + 1, *end = number + PyBytes_GET_SIZE(written) - 2;
     const Py_ssize_t digits = end - number - (count ? count - 1 : 0);
     PyObject *whole = PyBytes_FromStringAndSize(NULL, writer->text.size + digits);
@@ -565,9 +567,9 @@ static int scalar(Source *source, int is_text, int may_lack, PyObject **object) 
 
 /* Note the call of a frame, unless it is none or is known: `parts` are its name, beginning, stack and parent. */
 static int note_call(PyObject **parts, PyTypeObject *node, PyObject *nodes) {
-    const long long begun = PyLong_AsLongLong(parts[1]);
-    if (begun == -1 && PyErr_Occurred()) return FAILED;
-    const int known = begun < 0 ? 1 : PyDict_Contains(nodes, parts[0]);
+    int beyond;
+    const long long begun = PyLong_AsLongLongAndOverflow(parts[1], &beyond);
+    const int known = begun < 0 && !beyond ? 1 : PyDict_Contains(nodes, parts[0]);
     if (known) return known < 0 ? FAILED : DONE;
     PyObject *call = node->tp_alloc(node, 3);
     if (call == NULL) return FAILED;
@@ -584,7 +586,8 @@ static int note_call(PyObject **parts, PyTypeObject *node, PyObject *nodes) {
 static int note_record(PyObject *name, PyObject *order, PyObject *rule, const Source *rest, PyObject *records) {
     PyObject *fields = PyBytes_FromStringAndSize((const char *)rest->at, rest->end - rest->at);
     if (fields == NULL) return FAILED;
-    const long number = PyLong_AsLong(rule);
+    int beyond; /* A number that is no rule is 0 as well. */
+    const long number = PyLong_AsLongAndOverflow(rule, &beyond);
     PyObject *known = PyDict_GetItemWithError(records, name), *made = NULL;
     int status = PyErr_Occurred() ? -1 : 0;
     if (status == 0 && (known == NULL || number == 1)) {
@@ -610,9 +613,11 @@ static int note_frame(Source source, uint64_t kind, uint64_t count, PyTypeObject
     const int wanted = kind == RECORD ? 6 : 4;
     int status = count == (kind == RECORD ? 8u : 5u) ? DONE : OTHER;
     for (int i = 0; status == DONE && i < wanted; i++) status = scalar(&source, i == 0 || i == 3, i == 3, &parts[i]);
-    if (status == DONE && (kind == NODE) != (source.at == source.end)) status = OTHER;
+    const Source rest = source;
+    if (status == DONE && kind == RECORD) status = skip(&source);
+    if (status == DONE && source.at != source.end) status = OTHER;
     if (status == DONE) status = note_call(parts, node, nodes);
-    if (status == DONE && kind == RECORD) status = note_record(parts[0], parts[4], parts[5], &source, records);
+    if (status == DONE && kind == RECORD) status = note_record(parts[0], parts[4], parts[5], &rest, records);
     for (int i = 0; i < wanted; i++) Py_XDECREF(parts[i]);
     return status;
 }

@@ -44,6 +44,8 @@ _PARTS = {"input_args": "input", "input_kwargs": "input"}
 _DEEPEST = 400
 """The depth to which values are looked through; a guess: no program is known to nest values so deeply."""
 _UNKNOWN, _TEXT = -1, -2
+_LARGEST = (1 << 63) - 1
+"""The largest number of an entry: one of a damaged journal may be larger."""
 
 
 AddEntry = Callable[[str, dict[str, Any]], None]
@@ -64,7 +66,8 @@ def each_entry(name: str, fields: Any, add: AddEntry) -> None:
         for key, value in fields.items():
             if value and (type(value) is list or type(value) is dict):
                 part = f"{name}.{_PARTS.get(key, key)}"
-                if type(value) is dict and naming.is_gradients(key):
+                # A damaged journal may have numbers in the place of names.
+                if type(value) is dict and type(key) is str and naming.is_gradients(key):
                     for parameter, gradient in value.items():
                         _each_gradient(f"{part}.{parameter}", gradient, add)
                 else:
@@ -155,7 +158,7 @@ class SketchWriter:
         ]
         self._makers.extend(
             [
-                maker if type(maker) is int and maker >= 0 else self._number_of(maker, row)
+                maker if type(maker) is int and 0 <= maker <= _LARGEST else self._number_of(maker, row)
                 for row, maker in enumerate(makers, first)
             ]
         )
@@ -172,7 +175,7 @@ class SketchWriter:
 
     def _number_of(self, maker: int | str | None, row: int) -> int:
         """The number of the maker of a view, or of a maker that is no entry."""
-        if maker is None:
+        if maker is None or (type(maker) is int and abs(maker) > _LARGEST):
             return _UNKNOWN
         if type(maker) is int:
             self._views.append(row)

@@ -247,7 +247,11 @@ def _parameter(
 
 
 def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
-    """Write the file into `folder`; without an update, remove an earlier one."""
+    """Write the file into `folder`; without an update, remove an earlier one.
+
+    Raises:
+        KeyError, TypeError, ValueError, RecursionError: a frame is damaged.
+    """
     path = os.path.join(folder, UPDATES_FILE)
     if not frames:
         if os.path.lexists(path):
@@ -257,9 +261,9 @@ def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
 
     updates = [{key: value for key, value in frame.items() if key not in _SKETCHES} for frame in frames]
     text = json.dumps({"version": VERSION, "sketch_version": sketch.VERSION, "updates": updates})
+    sketches = {key: b"".join(frame[key] for frame in frames) for key in _SKETCHES}
     with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-        for key in _SKETCHES:
-            rows = b"".join(frame[key] for frame in frames)
+        for key, rows in sketches.items():
             archive.writestr(member_of(f"{key}.npy"), array_header(len(rows) // ROW) + rows)
         archive.writestr(member_of(_TEXT), text)
 

@@ -268,6 +268,32 @@ def test_what_is_no_journal_is_refused_with_its_place(data: bytes, said: str) ->
         pass
 
 
+WHOLE, CUT = {"a": [1, {"b": "text"}]}, msgspec.Raw(b"\x81\xa1a")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("fields", [CUT, msgspec.Raw(b"\x80\x01")])
+def test_fields_are_refused_even_if_a_later_record_replaces_them(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, fields: msgspec.Raw
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(journal, "indexed", None)
+    frames = [[2, "a", 0, -1, None, 0, REPLACE, each] for each in (WHOLE, fields, WHOLE)]
+    with pytest.raises(DumpFormatError, match=f"frame at byte {len(raw(frames[0]))}"), reading(raw(*frames)):
+        pass
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_numbers_beyond_those_of_any_writer_are_read(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(journal, "indexed", None)
+    largest = (1 << 64) - 1
+    frames = [[2, "a", largest, -(1 << 63), None, largest, largest, {"n": n}] for n in range(2)]
+    with reading(raw(*frames)) as reader:
+        assert list(reader.records()) == [("a", {"n": 1})]
+        assert reader.nodes == {"a": (largest, -(1 << 63), None)}
+
+
 def test_a_huge_length_is_not_allocated() -> None:
     for length in (1 << 20, (1 << 30) - 1, 1 << 30, (1 << 32) - 1):
         data = raw(*FRAMES) + struct.pack("<II", length, 0) + b"some bytes"

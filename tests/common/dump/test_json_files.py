@@ -288,6 +288,37 @@ def test_compiled_code_leaves_a_record_of_another_form_to_python() -> None:
     assert laid_out(*[b"\x80"] * 65) is None and rows == ([], [], [], [])
 
 
+SECOND = {"type": "P", "tensor": {"type": "Q"}}
+TWICE = msgspec.msgpack.encode({"output": SECOND}).replace(b"\x82\xa4type\xa1P", b"\x83\xa4type\xa1P\xa6tensor\x02")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"output": [{**SKETCHED, "from": maker}]} for maker in (1 << 63, (1 << 64) - 1, -(1 << 63))),
+        {"output": [SKETCHED], 7: {"w": [SKETCHED]}},
+        msgspec.Raw(TWICE),
+    ],
+)
+def test_odd_values_of_a_damaged_journal_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool, fields: Any
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(json_files, "laid_out", None)
+    written = make(tmp_path, header(), lambda writer: writer.record("r", 0, -1, None, 0, REPLACE, fields))
+    found = json.loads(written["dump.json"])["data"]["r"]
+    assert found["output"] == SECOND if isinstance(fields, msgspec.Raw) else len(found) == len(fields)
+
+
+def test_a_damaged_step_of_an_optimizer_is_an_error_of_the_journal(tmp_path: Path) -> None:
+    for content in ({"optimizer": "AdamW"}, {"gradient": b"", "update": "text"}):
+        with pytest.raises(DumpFormatError, match=r"dump\.journal: a step of an optimizer is not readable"):
+            make(tmp_path, header(), lambda writer, content=content: writer.update(content))  # type: ignore[misc]
+        assert not (tmp_path / "updates.npz").exists()
+        (tmp_path / JOURNAL_FILE).unlink()
+
+
 def test_calls_that_are_those_of_the_step_before_are_written_the_same(tmp_path: Path) -> None:
     source = tmp_path / "train.py"
     written: list[dict[str, str]] = []
