@@ -2,7 +2,7 @@
 
 ``PROBE_PARTS`` says which ones a build has:
 
-- ``all`` (also if it is not set): all six, for this release of Python;
+- ``all`` (also if it is not set): all eight, for this release of Python;
 - ``stable``: those that take the stable ABI alone, in a wheel for Python 3.11 and every later one;
 - ``none``: none, in a wheel for every machine.
 """
@@ -44,7 +44,11 @@ def _extension(source: str, stable: bool) -> Extension:
     return Extension(
         source[: -len(".c")].replace("/", "."),
         [source],
-        depends=["probe/backends/shared/_reduction.h", "probe/backends/shared/_sketch.h"],
+        depends=[
+            "probe/backends/shared/_reduction.h",
+            "probe/backends/shared/_sketch.h",
+            "probe/common/dump/_crc32.h",
+        ],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if stable else [],
         py_limited_api=stable,
         extra_compile_args=[] if os.name == "nt" else _FLAGS,

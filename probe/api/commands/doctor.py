@@ -84,6 +84,8 @@ _COMPILED = (
     ("common/dump/_journal_frames", "a record goes to the journal in ten steps of Python and not in one"),
     ("common/dump/_records", "the files of a step are written in Python, which takes twice as long"),
 )
+_ROOT = os.path.dirname(os.path.abspath(package.__file__))
+_THERE = "there"
 _OPTIONAL = (
     ("rich", "colours, and the bar of a comparison", "pip install rich"),
     ("openpyxl", "workbooks: compare --xlsx, merge_result", "pip install openpyxl"),
@@ -153,7 +155,7 @@ class Installation:
     def lines(self) -> Iterator[str]:
         """All of it, line by line."""
         system = f"{platform.system()} {platform.machine()}"
-        yield f"msprobe {package.__version__} in {os.path.dirname(os.path.abspath(package.__file__))}"
+        yield f"msprobe {package.__version__} in {_ROOT}"
         yield f"Python {platform.python_version()} ({system}) at {sys.executable}"
         for title, found in (
             ("frameworks", self._frameworks()),
@@ -179,7 +181,7 @@ class Installation:
                 for one in _PACKAGES
             ],
             "conflicts": [text.removeprefix(_CONFLICT) for text in self._conflicts],
-            "compiled": {os.path.basename(path): _is_compiled(path) for path, _ in _COMPILED},
+            "compiled": {os.path.basename(path): _built(path) is not None for path, _ in _COMPILED},
             "packages": {name: version(name) if is_installed(name) else None for name, _, _ in _OPTIONAL},
         }
 
@@ -253,16 +255,28 @@ def _newer(one: Framework, found: dict[str, str]) -> str:
 # --- the rest
 
 
-def _is_compiled(path: str) -> bool:
-    root = os.path.dirname(os.path.abspath(package.__file__))
-    return any(os.path.isfile(f"{root}/{path}{suffix}") for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+def _built(path: str) -> str | None:
+    """The file of a compiled part, if there is one for this Python."""
+    found = (f"{_ROOT}/{path}{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+    return next(filter(os.path.isfile, found), None)
+
+
+def _state(path: str, cost: str) -> str:
+    """The state of a compiled part; `cost` is the price of its absence."""
+    built, source = _built(path), f"{_ROOT}/{path}.c"
+    if built is None:
+        return f"missing: {cost}"
+    # One that does not fit the Python code beside it is not used, and nothing else says so.
+    if os.path.isfile(source) and os.path.getmtime(source) > os.path.getmtime(built):
+        return f"older than its source; if it does not fit, {cost}"
+    return _THERE
 
 
 def _compiled() -> Iterator[str]:
-    for path, cost in _COMPILED:
-        name = os.path.basename(path)
-        yield f"{name:20} there" if _is_compiled(path) else f"{name:20} missing: {cost}"
-    if not all(_is_compiled(path) for path, _ in _COMPILED):
+    parts = {path: _state(path, cost) for path, cost in _COMPILED}
+    for path, state in parts.items():
+        yield f"{os.path.basename(path):20} {state}"
+    if any(state != _THERE for state in parts.values()):
         yield "the installation of the package builds them if there is a C compiler; in a checkout:"
         yield "  python setup.py build_ext --inplace"
 

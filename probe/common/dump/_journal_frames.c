@@ -9,6 +9,8 @@
 #include <structmember.h>
 #include <unistd.h>
 
+#include "_crc32.h"
+
 enum { HEAD = 8, DEEPEST = 64, FIRST_ROOM = 1 << 14, MOST_KEPT = 1 << 20 };
 
 typedef struct {
@@ -22,30 +24,6 @@ typedef struct {
     size_t ahead; /* the bytes of frames that are written together with the next one */
     Py_ssize_t frames_ahead;
 } FrameWriter;
-
-/* --- CRC-32 (ISO 3309, that of zlib), four bytes at a time */
-
-static uint32_t crc_of[4][256];
-
-static void fill_crc(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t value = i;
-        for (int bit = 0; bit < 8; bit++) value = (value >> 1) ^ (0xEDB88320u & (0u - (value & 1)));
-        crc_of[0][i] = value;
-    }
-    for (int i = 0; i < 256; i++)
-        for (int k = 1; k < 4; k++) crc_of[k][i] = (crc_of[k - 1][i] >> 8) ^ crc_of[0][crc_of[k - 1][i] & 255];
-}
-
-static uint32_t crc32(const unsigned char *bytes, size_t size) {
-    uint32_t crc = ~0u;
-    for (; size >= 4; size -= 4, bytes += 4) {
-        crc ^= bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-        crc = crc_of[3][crc & 255] ^ crc_of[2][crc >> 8 & 255] ^ crc_of[1][crc >> 16 & 255] ^ crc_of[0][crc >> 24];
-    }
-    while (size--) crc = (crc >> 8) ^ crc_of[0][(crc ^ *bytes++) & 255];
-    return ~crc;
-}
 
 /* --- MessagePack. Each function returns 0 where Python is to encode; an exception that is set then does not matter. */
 
@@ -313,7 +291,7 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_journal_frames", NU
 
 PyMODINIT_FUNC PyInit__journal_frames(void) {
     if (PyType_Ready(&FrameWriterType) < 0) return NULL;
-    fill_crc();
+    fill_crc_table();
     PyObject *module = PyModule_Create(&MODULE);
     if (module == NULL) return NULL;
     Py_INCREF(&FrameWriterType);

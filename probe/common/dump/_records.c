@@ -8,6 +8,8 @@ nested by less than MOST. Of any other one `indexed` and `laid_out` return None,
 #include <Python.h>
 #include <math.h>
 
+#include "_crc32.h"
+
 enum { OTHER = -2, FAILED = -1, DONE = 0 };
 enum { MOST = 100, MOST_FIELDS = 256, MOST_FRAMES = 64, ROOM = 4096, MARGIN = 2 };
 enum Kind { NIL, NO, YES, NATURAL, NEGATIVE, FLOAT, TEXT, BYTES, LIST, MAP, UNKNOWN };
@@ -519,35 +521,6 @@ static PyObject *laid_out(PyObject *module, PyObject *args) {
 
 /* --- the frames of a journal */
 
-static uint32_t table[8][256];
-
-/* The tables of the CRC-32 of zlib, for eight bytes at a time. */
-static void fill_table(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t value = i;
-        for (int bit = 0; bit < 8; bit++) value = value & 1 ? value >> 1 ^ 0xedb88320u : value >> 1;
-        table[0][i] = value;
-    }
-    for (uint32_t i = 0; i < 256; i++) {
-        for (int at = 1; at < 8; at++) table[at][i] = table[at - 1][i] >> 8 ^ table[0][table[at - 1][i] & 0xff];
-    }
-}
-
-static uint32_t little_endian(const unsigned char *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static uint32_t crc32_of(const unsigned char *at, size_t size) {
-    uint32_t crc = 0xffffffffu;
-    for (; size >= 8; at += 8, size -= 8) {
-        const uint32_t low = crc ^ little_endian(at), high = little_endian(at + 4);
-        crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^ table[4][low >> 24] ^
-              table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^ table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
-    }
-    while (size--) crc = crc >> 8 ^ table[0][(crc ^ *at++) & 0xff];
-    return ~crc;
-}
-
 /* The next value as an object: an integer, a text, or None where `may_lack`. */
 static int scalar(Source *source, int is_text, int may_lack, PyObject **object) {
     Head head;
@@ -629,7 +602,7 @@ static int note_frames(const unsigned char *start, Py_ssize_t at, Py_ssize_t siz
         const Py_ssize_t offset = at, length = (Py_ssize_t)little_endian(start + at);
         const uint32_t crc = little_endian(start + at + 4);
         at += 8;
-        if (length == 0 || length > size - at || crc32_of(start + at, (size_t)length) != crc) return OTHER;
+        if (length == 0 || length > size - at || crc32(start + at, (size_t)length) != crc) return OTHER;
         Source source = {start + at, start + at + length};
         Head list, kind;
         if (next(&source, &list) != DONE || list.kind != LIST || next(&source, &kind) != DONE) return OTHER;
@@ -682,6 +655,6 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_records", .m_size = 0, .m_methods = methods};
 
 PyMODINIT_FUNC PyInit__records(void) {
-    fill_table();
+    fill_crc_table();
     return PyModule_Create(&definition);
 }

@@ -65,7 +65,10 @@ def frame_text(frame: Frame) -> str:
     if frame == GAP:
         return GAP_TEXT
     path, line, function = frame
-    source = linecache.getline(path, line).strip()
+    try:
+        source = linecache.getline(path, line).strip()
+    except ValueError:
+        return ""  # a path with a null byte, in a damaged journal
     return f"File {_cell(path) or path}, line {line}, in {function}, \n {source}" if source else ""
 
 

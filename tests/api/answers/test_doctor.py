@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from scripts import CHECKOUT
 
 import probe
 from probe.api import cli
+from probe.api.commands import doctor
 from probe.common.dump.frameworks import all_tested_text
 
 Doctor = Callable[[], list[str]]
@@ -102,10 +105,27 @@ def test_what_is_there_is_listed_without_imports(tmp_path: Path, listed: Doctor)
     for path in (
         "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "collect/describing/_makers",
         "common/numerics/_differences", "common/numerics/_digests", "common/_frames",
-        "common/dump/_journal_frames",
+        "common/dump/_journal_frames", "common/dump/_records",
     ):  # fmt: skip
         is_there = importlib.util.find_spec(f"probe.{path.replace('/', '.')}") is not None
-        assert line(lines, path.rpartition("/")[2])[1] == ("there" if is_there else "missing:")
+        assert line(lines, path.rpartition("/")[2])[1] in (("there", "older") if is_there else ("missing:",))
+
+
+def test_a_compiled_part_that_is_older_than_its_source_is_named(
+    tmp_path: Path, listed: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    (tmp_path / "common/dump").mkdir(parents=True)
+    for number, name in enumerate(("_frames", "dump/_records")):
+        built, source = (tmp_path / "common" / f"{name}{end}" for end in (suffix, ".c"))
+        for path, time in ((built, 100), (source, 99 + 2 * number)):
+            path.touch()
+            os.utime(path, (time, time))
+    monkeypatch.setattr(doctor, "_ROOT", str(tmp_path))
+    states = [each.split() for each in listed() if each.startswith("  _")]
+    assert [each[0] for each in states if each[1:] == ["there"]] == ["_frames"]
+    assert [each[0] for each in states if each[1:5] == ["older", "than", "its", "source;"]] == ["_records"]
+    assert sum(each[1] == "missing:" for each in states) == len(states) - 2
 
 
 OWN = "not installed needs an environment of its own"

@@ -311,6 +311,14 @@ def test_odd_values_of_a_damaged_journal_are_written(
     assert found["output"] == SECOND if isinstance(fields, msgspec.Raw) else len(found) == len(fields)
 
 
+def test_a_path_with_a_null_byte_is_a_file_without_source(tmp_path: Path) -> None:
+    def put(writer: JournalWriter) -> None:
+        writer.stack(0, stacks_of([("a\0b", 1, "f")]))
+        record(writer, "r", 0, 0)
+
+    assert json.loads(make(tmp_path, header(), put)["stack.json"]) == {"0": [["r"], []]}
+
+
 def test_a_damaged_step_of_an_optimizer_is_an_error_of_the_journal(tmp_path: Path) -> None:
     for content in ({"optimizer": "AdamW"}, {"gradient": b"", "update": "text"}):
         with pytest.raises(DumpFormatError, match=r"dump\.journal: a step of an optimizer is not readable"):
