@@ -1,7 +1,7 @@
 /* Appends frames to a journal; probe/common/dump/journal.py has the format, and the same in Python.
 
-   What is made of nothing but dictionaries, lists, tuples, texts, bytes and numbers of Python's own types, which is
-   nearly every record, is encoded and written here in one call. All else is encoded by msgspec. The bytes are the same. */
+   A body of dictionaries, lists, tuples, texts, bytes and numbers of Python's own types alone, as nearly every record is,
+   is encoded and written here in one call. msgspec encodes any other one. The bytes are the same. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

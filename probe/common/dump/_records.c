@@ -1,8 +1,8 @@
-/* A journal's frames by what they are, and a record as the text of dump.json; `journal.py` and `json_files.py` have both
-in Python.
+/* Reads the frames of a journal, and writes a record as text of dump.json; `journal.py` and `json_files.py` do both in
+Python.
 
-What is read and written here is what nearly all journals and records are: whole frames, and printable ASCII in values
-nested by less than MOST. Of any other one `indexed` and `laid_out` return None, and Python does it. */
+It takes nearly all journals and records: whole frames, and printable ASCII in values nested by less than MOST. Of any
+other one `indexed` and `laid_out` return None, and Python does it. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

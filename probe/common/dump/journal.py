@@ -137,7 +137,7 @@ class Header:
 
 
 class FrameWriterInPython:
-    """Appends frames to a file, as the compiled `FrameWriter` does, which it is what to equal.
+    """Appends frames to a file; the compiled `FrameWriter` writes the same bytes.
 
     Args:
         fd: The file.
@@ -154,8 +154,9 @@ class FrameWriterInPython:
         self._one_at_a_time = threading.RLock()
 
     def append(self, body: list[Any], later: bool) -> bool:
-        """Append a frame, or with `later` have it written together with the next one; false where `body` is first to be
-        encoded.
+        """Append a frame, or with `later` write it together with the next one; false if `body` must be encoded first.
+
+        Nothing is appended then, and it is always so here.
         """
         return False
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,51 @@ def test_hooks_of_the_user_run_in_their_order_and_as_often(runs: Any, level: str
     debugger.stop()
     assert found == expected and len(found) == 10
     assert "Module.1.Tanh.backward.0" in runs.read().names
+
+
+HOOKS = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_hooks_that_come_and_go_between_steps_keep_their_order(runs: Any, level: str) -> None:
+    model, debugger = net(), runs.new(level=level)
+    layer, x = model[1], torch.ones(3, 4)
+    removed = layer.register_forward_hook(lambda *_: None)
+
+    def present() -> list[list[int]]:
+        return [list(getattr(module, name)) for module in model.modules() for name in (*HOOKS, *PRE_HOOKS)]
+
+    def step(number: int) -> Any:
+        before = present()
+        debugger.start(model)
+        model(x)
+        copies.append(copy.deepcopy(model))
+        pickles.append(pickle.dumps(model[0]))
+        debugger.stop()
+        debugger.step()
+        assert present() == before
+        return runs.read(number).data["Module.1.Tanh.forward.0"]
+
+    copies: list[nn.Module] = []
+    pickles: list[bytes] = []
+    first = step(0)
+    removed.remove()
+    doubling = layer.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    layer.register_forward_hook(lambda module, args, output: output * 0 + 9, prepend=True)
+    second = step(1)
+    assert second["input_args"][0]["Max"] == pytest.approx(2 * first["input_args"][0]["Max"])
+    assert second["output"][0]["Max"] == pytest.approx(np.tanh(second["input_args"][0]["Max"]))
+    # A program may take all hooks away, ours as well, and has them again in the next step.
+    debugger.start(model)
+    layer._forward_pre_hooks.clear()
+    layer._forward_hooks.clear()
+    debugger.stop()
+    debugger.step()
+    doubling.remove()
+    assert step(3)["output"] == first["output"]
+    for each in (*copies, *map(pickle.loads, pickles)):
+        each(x)
 
 
 class Registering(nn.Module):

@@ -48,7 +48,7 @@ def something_is_compiled() -> bool:
 def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], given: list[torch.nn.Module]) -> None:
     """Say of each compiled module, once, what cannot be seen of it."""
     if "torch._dynamo.eval_frame" not in sys.modules:
-        return  # by which all that is asked for here is made
+        return  # All that compiles imports it.
     for name, module in modules:
         if compiled_by_wrapper(module) or compiled_in_place(module) or compiled_forward(module):
             log.warning(
