@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -65,10 +66,13 @@ def frame_text(frame: Frame) -> str:
     if frame == GAP:
         return GAP_TEXT
     path, line, function = frame
+    # A damaged journal may name a device, which never ends, or no name of a file at all.
+    if path not in linecache.cache and os.path.exists(path) and not os.path.isfile(path):
+        return ""
     try:
         source = linecache.getline(path, line).strip()
     except ValueError:
-        return ""  # a path with a null byte, in a damaged journal
+        return ""
     return f"File {_cell(path) or path}, line {line}, in {function}, \n {source}" if source else ""
 
 

@@ -7,6 +7,7 @@ import linecache
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -311,12 +312,25 @@ def test_odd_values_of_a_damaged_journal_are_written(
     assert found["output"] == SECOND if isinstance(fields, msgspec.Raw) else len(found) == len(fields)
 
 
-def test_a_path_with_a_null_byte_is_a_file_without_source(tmp_path: Path) -> None:
-    def put(writer: JournalWriter) -> None:
-        writer.stack(0, stacks_of([("a\0b", 1, "f")]))
-        record(writer, "r", 0, 0)
+def test_what_is_no_file_has_no_source(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=lambda: pipe.write_text("x = 1\n"), daemon=True)
+    writing.start()
 
-    assert json.loads(make(tmp_path, header(), put)["stack.json"]) == {"0": [["r"], []]}
+    def put(writer: JournalWriter) -> None:
+        tree: StackTree[Frame] = StackTree()
+        for number, path in enumerate(("a\0b", str(pipe))):
+            tree.add(number, -1, (path, 1, "f"))
+            writer.stack(number, tree)
+            record(writer, f"r{number}", number, number)
+
+    assert json.loads(make(tmp_path, header(), put)["stack.json"]) == {"0": [["r0", "r1"], []]}
+    writing.join(0.05)
+    assert writing.is_alive(), "somebody has opened the pipe"
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writing.join()
+    os.close(reading)
 
 
 def test_a_damaged_step_of_an_optimizer_is_an_error_of_the_journal(tmp_path: Path) -> None:
