@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from probe.api.commands.question import Answer, Check
 from probe.api.commands.two_runs import DIVERGENCE, why_untold
 from probe.common import files
-from probe.common.harmless_text import printable
+from probe.common.harmless_text import print_text, printable
 
 if TYPE_CHECKING:
     from probe.compare.summary import Summary
@@ -20,6 +20,21 @@ FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 """The elements of JUnit XML for a test that fails, that could not be made, and that was left out."""
 JUNIT_FILE = "junit.xml"
 _NEWLINE = "\n"
+
+
+def report_trouble(text: str, folder: str, as_json: bool) -> None:
+    """Write `JUNIT_FILE` and print the annotation of a comparison that has no answer.
+
+    Args:
+        text: The reason.
+        folder: The folder of ``-o``.
+        as_json: Standard output is for a program and gets no annotation.
+    """
+    checks = of_problems([text])
+    write_junit(folder, checks)
+    if not as_json:
+        for line in github_lines(checks, os.environ):
+            print_text(line)
 
 
 def of_problems(problems: Sequence[str]) -> list[Check]:
@@ -127,12 +142,15 @@ def github_lines(checks: Iterable[Check], environment: Mapping[str, str]) -> Ite
         title, _, rest = check.lines[0].partition(": ")
         properties = {"title": f"msprobe: {title}"}
         if check.path:
-            # Relative to the checkout; other paths are of another machine or of an installed package.
-            inside = bool(top) and os.path.commonpath([top, os.path.abspath(check.path)]) == top
-            path = os.path.relpath(check.path, top) if inside else check.path
-            properties = {"file": path, "line": str(check.line), **properties}
+            properties = {"file": _of_checkout(check.path, top), "line": str(check.line), **properties}
         text = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         yield f"::error {text}::{_data(_NEWLINE.join([rest or title, *check.lines[1:]]))}"
+
+
+def _of_checkout(path: str, top: str) -> str:
+    """Return the path relative to the checkout; a path of another machine or of an installed package stays as it is."""
+    relative = os.path.relpath(path, top) if top else os.pardir
+    return path if relative.split(os.sep)[0] == os.pardir else relative
 
 
 def _data(text: str) -> str:
