@@ -10,6 +10,8 @@ import pytest
 from command_line import compare
 from made_dumps import call, tensor, write
 
+from probe.api.cli import main
+
 RECORD = "Functional.silu.0.forward"
 LINE = "File {}, line 15, in forward, \n x = F.silu(x)"
 
@@ -91,4 +93,11 @@ def test_what_cannot_be_read_or_told_is_an_error_and_not_a_pass(
         assert compare(target, golden / "step0" / "rank0", tmp_path / "out", "--ci") == 2
         ((tag, said),) = cases(tmp_path / "out").values()
         assert tag == "error" and message in said
-        assert capsys.readouterr().out.count("::error title=msprobe%3A ") == on_github
+        assert capsys.readouterr().out.count("::error title=msprobe") == on_github
+
+
+def test_ranks_that_have_nothing_in_common_are_one_error(tmp_path: Path) -> None:
+    run = Path(__file__).parent / "cases" / "multi_rank" / "target"
+    assert main(["compare", "--ranks", str(run), "-o", str(tmp_path), "--ci"]) == 2
+    ((name, (tag, said)),) = cases(tmp_path).items()
+    assert (name, tag) == ("compare/all", "error") and said.startswith("cannot be told: ")

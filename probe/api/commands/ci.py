@@ -50,7 +50,7 @@ def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
         folder: The folder of ``-o``.
         problems: What could not be compared.
     """
-    checks = _of_answer(answer) if answer.checks is None else answer.checks()
+    checks = _of_answer(answer, bool(problems)) if answer.checks is None else answer.checks()
     if not any(check.problem == ERROR for check in checks):
         checks += of_problems(problems)
     path = write_junit(folder, checks)
@@ -58,10 +58,10 @@ def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
     return replace(answer, lines=lambda: [*answer.lines(), *more])
 
 
-def _of_answer(answer: Answer) -> list[Check]:
+def _of_answer(answer: Answer, is_untold: bool) -> list[Check]:
     found = answer.found() if callable(answer.found) else answer.found
     lines = [line if isinstance(line, str) else line[0] for line in answer.lines()]
-    return [Check("compare", "all", FAILURE if found else "", lines)]
+    return [Check("compare", "all", FAILURE if found else ERROR if is_untold else "", lines)]
 
 
 def of_pairs(summaries: Sequence[Summary], level: str, is_by_answer: bool) -> list[Check]:
@@ -140,7 +140,7 @@ def github_lines(checks: Iterable[Check], environment: Mapping[str, str]) -> Ite
         if check.problem not in (FAILURE, ERROR):
             continue
         title, _, rest = check.lines[0].partition(": ")
-        properties = {"title": f"msprobe: {title}"}
+        properties = {"title": f"msprobe: {title}" if rest else "msprobe compare"}
         if check.path:
             properties = {"file": _of_checkout(check.path, top), "line": str(check.line), **properties}
         text = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
