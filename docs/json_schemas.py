@@ -41,17 +41,18 @@ _HEAD = """# What `--json` prints
 `--json` of every command prints one JSON value, an object or a list of objects:
 
 ```console
-$ msprobe overflow_check -i run_a/step0 -o result --json | grep -e '"command"' -e '"status"'
+$ msprobe overflow_check run_a/step0 -o result --json | grep -e '"command"' -e '"status"'
  "command": "overflow_check",
  "status": 0,
 ```
 
-This page has the keys of each. [`json.schema.json`](json.schema.json) has the same as a JSON Schema (2020-12): `anyOf`
-has an entry for each command, and for each flag with which it prints something else, with its name as title. The tests
-hold what the commands print to it. `python docs/json_schemas.py` makes both of
-`probe/api/commands/printed.py`. Within a `version` no key is removed or changes its meaning; keys may be added.
+This page lists the keys of each command. [`json.schema.json`](json.schema.json) is the same as a JSON Schema (2020-12).
+Its `anyOf` has an entry for each command, and for each flag with which a command prints something else; the title of
+the entry is the name of the command. Within a `version` no key is removed or changes its meaning; keys may be added.
+The tests validate what the commands print. `python docs/json_schemas.py` makes the page and the schema from
+`probe/api/commands/printed.py`.
 
-With exit status 2 or 130 an object may have the first four keys alone:
+If there is no answer (exit status 2 or 130), the value is an object with these four keys alone:
 
 """
 
@@ -62,7 +63,8 @@ def schema() -> dict[str, Any]:
     shapes, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
     for name, kind in _classes(types).items():
         _complete(components[name], kind)
-    commands = [{"title": "trouble", **shapes[0]}]
+    # No more keys: otherwise the output of every command would be one.
+    commands = [{"title": "trouble", **shapes[0], "maxProperties": len(_hints(Trouble))}]
     commands += [{"title": name, **shape} for name, shape in zip(PRINTED, shapes[1:])]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

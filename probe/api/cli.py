@@ -78,6 +78,14 @@ class _Parser(argparse.ArgumentParser):
             error.message += did_you_mean(str(value), map(str, action.choices or ()))
             raise
 
+    def _match_arguments_partial(self, actions: Sequence[argparse.Action], arg_strings_pattern: str) -> list[int]:
+        """Leave a position that may be absent to the arguments behind the next flag, as Python does from 3.12.7 on."""
+        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
+        if arg_strings_pattern[sum(counts) : sum(counts) + 1] == "O":
+            while counts and not counts[-1]:
+                counts.pop()
+        return counts
+
     def unknown(self, arguments: Sequence[str]) -> NoReturn:
         """Refuse arguments that nothing takes; the most similar flag is named."""
         flags = [text.partition("=")[0] for text in arguments if text.startswith("-")]

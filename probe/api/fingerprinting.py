@@ -177,5 +177,6 @@ def _pairs(weights: Any, adapters: list[FrameworkAdapter]) -> Iterable[tuple[str
 def _named(pairs: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise MsprobeException("fingerprint: give pairs of a name and a tensor.")
+            given = type(pair).__name__
+            raise MsprobeException(f"fingerprint: {given} is no pair; give pairs of a name and a tensor.")
         yield pair[0], pair[1]

@@ -39,7 +39,8 @@ def scalars(monitor: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, fl
                 for index, name in enumerate(rows.names):
                     chunk = f"vp{rows.stages[index]}/" if rows.stages and rows.stages[index] else ""
                     micro = f"/micro{rows.micro[index]}" if rows.micro and rows.micro[index] else ""
-                    row = f"rank{rank}/{rows.family}/{chunk}{name or 'root'}{micro}"
+                    root = "root" if not name or name.startswith(".") else ""
+                    row = f"rank{rank}/{rows.family}/{chunk}{root}{name}{micro}"
                     values.update({f"{row}/{op}": float(each) for op, each in zip(rows.ops, rows.values[index])})
         yield step, values
 

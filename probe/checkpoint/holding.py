@@ -34,9 +34,9 @@ _LARGEST = 1 << 28
 _MOST_TOLD = 50
 """Parameters that are read as a whole, once more; a text shows 20."""
 _AT_ONCE = 1 << 16
-"""Numbers that are held against a multiple at once: they fit into a cache."""
+"""Numbers that are compared with a multiple at once; they fit into a cache."""
 _BEGIN = 8
-"""The first numbers of a row that are looked at before all of it; a guess."""
+"""Numbers at the beginning of a row that are compared before the whole row; a guess."""
 _SUFFIX = re.compile(r"\.(weight|gamma)$")
 
 

@@ -130,7 +130,7 @@ def summaries(
 
     Args:
         target: the run under test: dump.json, debug.json, a step's folder, or a folder of steps.
-        golden: the run it is held against, in the same form.
+        golden: the run it is compared with, in the same form.
         output: folder for the tables, made where it is missing; ``None`` writes none.
         options: how to match and judge.
         xlsx: write a workbook and not CSV.

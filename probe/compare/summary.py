@@ -198,7 +198,7 @@ class Unmatched:
 
 @dataclass(frozen=True)
 class Unjudged:
-    """Tensors whose values could not be held against each other."""
+    """Tensors whose values could not be compared."""
 
     items: int = 0
     first: list[str] = field(default_factory=list)

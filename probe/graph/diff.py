@@ -58,7 +58,7 @@ from probe.graph.pairing import (
 
 @dataclass
 class GraphDiff:
-    """A dump as a graph, and where there is one the dump that it is held against.
+    """A dump as a graph, and where there is one the dump that it is compared with.
 
     What has one entry for each node of the target is indexed with the nodes of `target`.
     """
@@ -133,7 +133,7 @@ def diff_of(
 
     Args:
         target: the dump.
-        golden: the one that it is held against; without it the graph of one dump.
+        golden: the one that it is compared with; without it the graph of one dump.
         options: what the user chose, as for ``compare``; all divergences are looked for.
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
         pairs: nodes that belong together whatever else is found; `load_pairs` reads them.

@@ -158,7 +158,7 @@ def graph_diff(
     Args:
         target: the run under test: dump.json, the folder of a process or a step, or a folder of steps; several beside
             one golden run.
-        golden: the run it is held against, in the same form; several beside one target. Without it the graph of one.
+        golden: the run it is compared with, in the same form; several beside one target. Without it the graph of one.
         options: how to match and judge.
         pairs: a file of pairs of nodes that belong together.
         rules: whose statuses nodes get.

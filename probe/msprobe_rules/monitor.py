@@ -60,9 +60,9 @@ class _Histories:
     count: Floats
     positions: dict[tuple[str, int, int], int] = field(default_factory=dict)
     key: object = None
-    """The `Block.key` of the last step, ..."""
+    """The `Block.key` of the step before."""
     at: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """... and the positions of its rows."""
+    """The positions of the rows of that step in `mean` and `count`."""
 
 
 class NamedRules:

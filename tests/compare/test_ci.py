@@ -10,6 +10,8 @@ import pytest
 from command_line import compare
 from made_dumps import call, tensor, write
 
+from probe.api.cli import main
+
 RECORD = "Functional.silu.0.forward"
 LINE = "File {}, line 15, in forward, \n x = F.silu(x)"
 
@@ -54,6 +56,17 @@ def test_a_divergence_fails_and_github_shows_it_at_the_users_line(
     assert cases(tmp_path / "out") == {"step 0/rank 0": ("failure", f"first divergence: {RECORD}")}
 
 
+@pytest.mark.parametrize("checkout", ["", "checkout", "/elsewhere"])
+def test_a_line_outside_of_the_checkout_keeps_its_path(
+    checkout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden, changed = dump(tmp_path / "golden", "lib/a.py", 1.0), dump(tmp_path / "changed", "lib/a.py", 1.5)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", checkout)
+    assert compare(changed, golden, tmp_path / "out", "--ci") == 1
+    assert "::error file=lib/a.py,line=15," in capsys.readouterr().out
+
+
 def test_a_rank_that_a_divergence_has_reached_is_skipped(tmp_path: Path) -> None:
     case = Path(__file__).parent / "cases" / "multi_rank"
     assert compare(case / "target", case / "golden", tmp_path, "--ci") == 1
@@ -69,14 +82,22 @@ def test_equal_runs_pass_and_other_levels_apply(fail_on: str, tmp_path: Path) ->
     assert cases(tmp_path / "out") == {"step 0/rank 0": ("", "")}
 
 
+@pytest.mark.parametrize("on_github", [True, False])
 def test_what_cannot_be_read_or_told_is_an_error_and_not_a_pass(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    on_github: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setenv("GITHUB_ACTIONS", str(on_github).lower())
     golden = dump(tmp_path / "golden", "a.py", 1.0)
     other = write(tmp_path / "other", {"Functional.relu.0.forward": call([], [])}, level="L1")
     for target, message in ((tmp_path / "nowhere", "does not exist"), (other, "no record of one dump matches")):
         assert compare(target, golden / "step0" / "rank0", tmp_path / "out", "--ci") == 2
         ((tag, said),) = cases(tmp_path / "out").values()
         assert tag == "error" and message in said
-    assert "::" not in capsys.readouterr().out
+        assert capsys.readouterr().out.count("::error title=msprobe") == on_github
+
+
+def test_ranks_that_have_nothing_in_common_are_one_error(tmp_path: Path) -> None:
+    run = Path(__file__).parent / "cases" / "multi_rank" / "target"
+    assert main(["compare", "--ranks", str(run), "-o", str(tmp_path), "--ci"]) == 2
+    ((name, (tag, said)),) = cases(tmp_path).items()
+    assert (name, tag) == ("compare/all", "error") and said.startswith("cannot be told: ")

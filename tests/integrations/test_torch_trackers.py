@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import probe
+from probe.api.trackers import scalars
 from probe.compare.in_python import Verdict
 
 NAME = "rank0/actv/head[0].output/norm"
@@ -27,6 +28,13 @@ def monitor(tmp_path: Path) -> Path:
 @pytest.fixture
 def verdict() -> Verdict:
     return probe.verdict(CASES / "target", CASES / "golden")
+
+
+def test_rows_of_the_root_module_have_a_name(monitor: Path) -> None:
+    with (monitor / "rank0" / "actv_0-9.csv").open("a") as file:
+        file.write("0,.output,1,0,7.0\n")
+    (_, first), (_, second) = scalars(monitor)
+    assert first == {NAME: VALUES[0]} and second == {NAME: VALUES[1], "rank0/actv/root.output/norm": 7.0}
 
 
 def test_tensorboard_has_the_rows_and_the_text(monitor: Path, verdict: Verdict, tmp_path: Path) -> None:

@@ -232,10 +232,10 @@ _SEED = 1234
 
 
 class ReplayCommand(Question):
-    """Run one recorded call again: what was recorded, what comes of it now, and what high precision gives.
+    """Run one recorded call again, and compare the recorded result, the new one, and one of higher precision.
 
-    DUMP is a dump.json or its folder, RECORD a call of it such as Functional.silu.0, with .forward or .backward behind
-    it for that direction alone. The status is 0 if the results are as exact as they can be, 1 if one is wrong, 2 if the
+    DUMP is a dump.json or its folder. RECORD is a call, such as Functional.silu.0; Functional.silu.0.backward is its
+    backward alone. The status is 0 if the results are as exact as they can be, 1 if one is wrong, 2 if the
     call cannot be run.
     """
 

@@ -32,33 +32,56 @@ class _Once(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest, None)
-        if before is not None:
-            raise argparse.ArgumentError(self, f"{before} and {values} are given; give one of them.")
+        if before:
+            first, second = (value[0] if isinstance(value, list) else value for value in (before, values))
+            raise argparse.ArgumentError(self, f"{first} and {second} are given; give one of them.")
         setattr(namespace, self.dest, values)
 
 
+class Several(_Once):
+    """Values of a flag that is given several times; the position is the first of them, or is not given."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if option is None:
+            super().__call__(parser, namespace, [values], option)
+        else:
+            setattr(namespace, self.dest, [*(getattr(namespace, self.dest, None) or ()), values])
+
+
 def add_run(
-    parser: argparse.ArgumentParser, dest: str, what: str, *flags: str, metavar: str = "RUN", action: Any = _Once
+    parser: argparse.ArgumentParser,
+    dest: str,
+    what: str,
+    *flags: str,
+    metavar: str = "RUN",
+    action: type[_Once] = _Once,
 ) -> None:
     """Add the run under test: the first position, or one of `flags`, which are those of msProbe."""
     _add_side(parser, dest, what, metavar, flags, action)
 
 
 def add_baseline(
-    parser: argparse.ArgumentParser, dest: str, what: str, *flags: str, metavar: str = "BASELINE", action: Any = _Once
+    parser: argparse.ArgumentParser,
+    dest: str,
+    what: str,
+    *flags: str,
+    metavar: str = "BASELINE",
+    action: type[_Once] = _Once,
 ) -> None:
     """Add what it is compared with: the second position, ``--baseline``, or one of `flags`."""
     _add_side(parser, dest, what, metavar, (*flags, "--baseline"), action)
 
 
 def _add_side(
-    parser: argparse.ArgumentParser, dest: str, what: str, metavar: str, flags: Sequence[str], action: Any
+    parser: argparse.ArgumentParser, dest: str, what: str, metavar: str, flags: Sequence[str], action: type[_Once]
 ) -> None:
     # Without a default, so that a position without a value does not replace the value of the flag.
     default = argparse.SUPPRESS if flags else None
     parser.add_argument(dest, action=action, type=path, nargs="?", metavar=metavar, default=default, help=what)
     if flags:
-        more: Any = {"default": []} if action == "append" else {}
+        more: Any = {"default": []} if action is Several else {}
         text = f"the same as {metavar}"
         parser.add_argument(*flags, dest=dest, action=action, type=path, metavar="PATH", help=text, **more)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from probe.api.commands.question import Answer, Check
 from probe.api.commands.two_runs import DIVERGENCE, why_untold
 from probe.common import files
-from probe.common.harmless_text import printable
+from probe.common.harmless_text import print_text, printable
 
 if TYPE_CHECKING:
     from probe.compare.summary import Summary
@@ -20,6 +20,21 @@ FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 """The elements of JUnit XML for a test that fails, that could not be made, and that was left out."""
 JUNIT_FILE = "junit.xml"
 _NEWLINE = "\n"
+
+
+def report_trouble(text: str, folder: str, as_json: bool) -> None:
+    """Write `JUNIT_FILE` and print the annotation of a comparison that has no answer.
+
+    Args:
+        text: The reason.
+        folder: The folder of ``-o``.
+        as_json: Standard output is for a program and gets no annotation.
+    """
+    checks = of_problems([text])
+    write_junit(folder, checks)
+    if not as_json:
+        for line in github_lines(checks, os.environ):
+            print_text(line)
 
 
 def of_problems(problems: Sequence[str]) -> list[Check]:
@@ -35,7 +50,7 @@ def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
         folder: The folder of ``-o``.
         problems: What could not be compared.
     """
-    checks = _of_answer(answer) if answer.checks is None else answer.checks()
+    checks = _of_answer(answer, bool(problems)) if answer.checks is None else answer.checks()
     if not any(check.problem == ERROR for check in checks):
         checks += of_problems(problems)
     path = write_junit(folder, checks)
@@ -43,10 +58,10 @@ def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
     return replace(answer, lines=lambda: [*answer.lines(), *more])
 
 
-def _of_answer(answer: Answer) -> list[Check]:
+def _of_answer(answer: Answer, is_untold: bool) -> list[Check]:
     found = answer.found() if callable(answer.found) else answer.found
     lines = [line if isinstance(line, str) else line[0] for line in answer.lines()]
-    return [Check("compare", "all", FAILURE if found else "", lines)]
+    return [Check("compare", "all", FAILURE if found else ERROR if is_untold else "", lines)]
 
 
 def of_pairs(summaries: Sequence[Summary], level: str, is_by_answer: bool) -> list[Check]:
@@ -125,14 +140,17 @@ def github_lines(checks: Iterable[Check], environment: Mapping[str, str]) -> Ite
         if check.problem not in (FAILURE, ERROR):
             continue
         title, _, rest = check.lines[0].partition(": ")
-        properties = {"title": f"msprobe: {title}"}
+        properties = {"title": f"msprobe: {title}" if rest else "msprobe compare"}
         if check.path:
-            # Relative to the checkout; other paths are of another machine or of an installed package.
-            inside = bool(top) and os.path.commonpath([top, os.path.abspath(check.path)]) == top
-            path = os.path.relpath(check.path, top) if inside else check.path
-            properties = {"file": path, "line": str(check.line), **properties}
+            properties = {"file": _of_checkout(check.path, top), "line": str(check.line), **properties}
         text = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         yield f"::error {text}::{_data(_NEWLINE.join([rest or title, *check.lines[1:]]))}"
+
+
+def _of_checkout(path: str, top: str) -> str:
+    """Return the path relative to the checkout; a path of another machine or of an installed package stays as it is."""
+    relative = os.path.relpath(path, top) if top else os.pardir
+    return path if relative.split(os.sep)[0] == os.pardir else relative
 
 
 def _data(text: str) -> str:

@@ -88,7 +88,7 @@ class Compare(Question):
         try:
             answer = self._answer(args, invocation, watch)
         except (MsprobeException, OSError) as error:
-            ci.write_junit(args.output_path, ci.of_problems([str(error)]))
+            ci.report_trouble(str(error), args.output_path, args.json)
             raise
         return ci.reported(answer, args.output_path, invocation.problems)
 

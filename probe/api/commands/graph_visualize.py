@@ -35,8 +35,8 @@ class GraphVisualize(Question):
         add = parser.add_argument
         of_target = "the run under test; -tp up to eight times with one baseline"
         of_golden = "the run it is compared with; -gp up to eight times with one run; without it one graph is shown"
-        arguments.add_run(parser, "target_path", of_target, "-tp", "--target_path", action="append")
-        arguments.add_baseline(parser, "golden_path", of_golden, "-gp", "--golden_path", action="append")
+        arguments.add_run(parser, "target_path", of_target, "-tp", "--target_path", action=arguments.Several)
+        arguments.add_baseline(parser, "golden_path", of_golden, "-gp", "--golden_path", action=arguments.Several)
         arguments.add_output(parser, "files")
         arguments.add_matching(parser)
         add("--pairs", metavar="FILE", type=arguments.path, help="pairs of nodes made by hand, in the page or in YAML")

@@ -251,7 +251,7 @@ class ComparedRanks(Trouble):
     findings: list[RankFinding]
     facts: list[str]
     checked: int
-    """The results of communication that were held against what went in."""
+    """The results of communication that were compared with their inputs, and the gradients of replicas."""
     replicas: int
 
 

@@ -19,10 +19,10 @@ _LIMIT = 200
 
 
 class Show(Question):
-    """Print what was collected: a line for each record, and first of all where the first NaN or infinity is.
+    """Print what was collected: the first NaN and the first infinity, and a line for each record.
 
-    PATH is dump.json, debug.json, a journal of a run that died, the folder of a process, of a step, or a dump_path. Of
-    several ranks and steps there is a line for each, unless you say what of them you want to see.
+    PATH is dump.json, debug.json, a journal of a run that died, the folder of a process or of a step, or a dump_path.
+    Several ranks and steps have a line each, unless a flag selects records.
     """
 
     name = "show"

@@ -156,7 +156,7 @@ def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
 
 
 def _is_of_fingerprint_rows(view: Tensor) -> bool:
-    """True of rows of a fingerprint, which no other fingerprint can be held against."""
+    """True of rows of a fingerprint, which cannot be compared with another fingerprint."""
     is_of_rows = False
     while isinstance(view, (Slice, Transposed)):
         is_of_rows = is_of_rows or isinstance(view, Slice)

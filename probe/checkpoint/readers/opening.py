@@ -182,7 +182,7 @@ def _read_file(path: str, into: Checkpoint) -> None:
             raise DumpFormatError(f"{path}: its checksum does not match its bytes; copy the file again.")
     else:
         raise DumpFormatError(
-            f"{path}: not a checkpoint that is known: it begins with {start[:8]!r}; allowed: safetensors, files of "
+            f"{path}: not a known format of checkpoints: it begins with {start[:8]!r}; allowed: safetensors, files of "
             "torch.save, .npz, .ckpt of MindSpore, and folders of these."
         )
 

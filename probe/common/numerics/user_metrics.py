@@ -100,7 +100,8 @@ def load(files: Sequence[str], reserved: Collection[str]) -> list[Algorithm]:
     by_column: dict[str, Algorithm] = {}
     for algorithm in found:
         if algorithm.column in reserved:
-            raise MsprobeException(f"{algorithm.source}: the table has a column {algorithm.column!r} of its own.")
+            text = f"the table has a column {algorithm.column!r} of its own; return another name from column_name"
+            raise MsprobeException(f"{algorithm.source}: {text}.")
         other = by_column.setdefault(algorithm.column, algorithm)
         if other is not algorithm:
             raise MsprobeException(f"{algorithm.source} and {other.source}: both call their column {other.column!r}.")

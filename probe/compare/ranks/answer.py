@@ -57,7 +57,7 @@ class RankAnswer:
     facts: list[str] = field(default_factory=list)
     """The parts that were compared, and those that are right, in words."""
     checked: int = 0
-    """Results of communication that were held against what went in, and gradients of replicas."""
+    """Results of communication that were compared with their inputs, and gradients of replicas."""
     replicas: int = 0
 
     @property
@@ -170,9 +170,9 @@ class _History:
         for what, count in self._gradients.most_common():
             answer.facts.append(f"{_count(count, 'gradient')} of replicas, of which the optimizer took {what}")
         if self._communication:
-            answer.facts.append(f"{_count(self._communication, 'result')} of communication held against what went in")
+            answer.facts.append(f"{_count(self._communication, 'result')} of communication compared with the inputs")
         if self._by_norms:
-            norms = "of which norms alone were held against each other, as their parts are in one tensor"
+            norms = "of which norms alone were compared, because their parts are in one tensor"
             answer.facts.append(f"{_count(self._by_norms, 'call')} {norms}")
         for why, count in self._unchecked.most_common():
             answer.facts.append(f"{_count(count, 'call')} not checked: {why}")

@@ -47,6 +47,19 @@ def test_every_command_takes_the_run_first_and_the_baseline_by_one_flag(name: st
             parser.parse_args(["RUN", "BASELINE", "--baseline", "OTHER"])
 
 
+@pytest.mark.parametrize("name", ["compare", "graph_visualize"])
+def test_a_flag_and_a_position_for_one_side_are_refused_and_flags_stand_anywhere(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = (str(tmp_path / side) for side in "ab")
+    for path in (one, other):
+        runs.write(Path(path) / "step0" / "rank0", [np.ones(4, np.float32)])
+    assert cli.main([name, "-tp", one, other]) == 2
+    assert f"argument RUN: {one} and {other} are given; give one of them." in capsys.readouterr().err
+    assert cli.main([name, one, "-o", str(tmp_path / "out"), other, "-q"]) == 0
+    assert capsys.readouterr().out.startswith("no divergence")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for place, time in zip(PLACES, TIMES):

@@ -59,7 +59,7 @@ def read_header(path: str, size: int, read: Callable[[int, int], bytes]) -> Head
     length = int.from_bytes(read(0, 8), "little")
     if length > min(_LARGEST_HEADER, size - 8):
         raise DumpFormatError(
-            f"{path}: its header has {length} bytes by its own account, and the file {size}; it is cut off or no "
+            f"{path}: its header claims {length} bytes, but the file has {size}; it is cut off or no "
             "safetensors file: copy the file again."
         )
     content = _content(path, read(8, length))
