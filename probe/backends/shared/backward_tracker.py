@@ -73,6 +73,7 @@ class BackwardTracker:
     def __init__(self, listener: Listener, graph: GradientGraph) -> None:
         self._listener = listener
         self._graph = graph
+        self._passages = gradient_graph.Passages(graph)
         self._current_pass = graph.current_pass
         self.guarded = graph.guarded
         self._keys: dict[type[NodeHook], str] = {kind: key_of(kind, graph) for kind in (PreHook, PostHook)}
@@ -134,7 +135,9 @@ class BackwardTracker:
             for index, edge in writes.before:
                 if index not in indices_of.setdefault(edge, []):
                     indices_of[edge].append(index)
-        crossings = gradient_graph.find_crossings(graph, ends, indices_of, entered_at)
+        # Edges found by passages are in another order.
+        passages = self._passages if writes is None and not kind.each_alone else None
+        crossings = gradient_graph.find_crossings(graph, ends, indices_of, entered_at, passages)
         if kind.each_alone:
             crossings = gradient_graph.separate_arguments(crossings)
         watch = kind(call, entered_at, len(outputs), len(ends), len(inputs))
@@ -233,6 +236,7 @@ class BackwardTracker:
     def forget(self) -> None:
         """The step is over; no gradient of it will be reported."""
         self._graph.forget()
+        self._passages.forget()
 
     def before_node(self, hook: PreHook, grad_output: Sequence[Any]) -> None:
         number = hook.number

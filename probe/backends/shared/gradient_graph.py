@@ -118,6 +118,11 @@ End: TypeAlias = tuple[Optional[int], Any]
 its gradient edge."""
 Crossing: TypeAlias = tuple[Any, int, Sequence[int], Optional[Cut]]
 """An edge from inside a call to its inputs: the node inside, its slot, the inputs, and their part of the gradient."""
+Exit: TypeAlias = tuple[Any, int, Edge]
+"""An edge that leads out of a call: the node inside, its slot, and the edge."""
+_WORTH_NOTING = 8
+"""The fewest nodes, besides two for each exit, for which exits are kept. A guess: of a layer with a node or three they
+are more objects for the garbage collector than the walk is worth."""
 NodeCrossing: TypeAlias = tuple[int, Sequence[int], Optional[Cut]]
 """An edge from inside a call, of a known node: its slot, the inputs, and their part of the gradient."""
 
@@ -128,10 +133,72 @@ def unreturned(writes: Writes, ends: list[End]) -> list[End]:
     return [(None, edge) for edge in dict.fromkeys(writes.after) if edge not in returned]
 
 
+class Passages:
+    """The calls that a walk over the gradient graph can pass without walking through them again.
+
+    A call that has been left keeps with the node of its only output which edges lead out of it. A call around it needs
+    no more of it, as long as none of its own inputs is inside: else modules nested n deep cost n walks over each node.
+    """
+
+    key = "msprobe exits"
+    """The key of a call's exits in the metadata of its node; they are the same for every tracker."""
+
+    def __init__(self, graph: GradientGraph) -> None:
+        self._graph = graph
+        self._numbers: set[int] = set()
+        """The sequence numbers of nodes with exits: most nodes have none, and need no metadata to say so. Nodes of
+        several threads can have the same number."""
+
+    def allow(self, inputs: Iterable[Any], entered_at: int) -> bool:
+        """True if a call with these inputs can be walked with passages.
+
+        Each call inside began later than this one, so only of nodes that were there before it can be said that no edge
+        between two nodes of such a call leads to them. Leaves are used anywhere, and a view that lost its node or was
+        written to inside has a later one.
+        """
+        number_of = self._graph.number
+        return all(len(given) == 2 and number_of(given[0]) < entered_at for given in inputs)
+
+    def exits(self, node: Any, entered_at: int) -> list[Exit] | None:
+        """The exits of a call inside the one that began at `entered_at`, where `node` is that of its output."""
+        if not self._numbers or self._graph.number(node) not in self._numbers:
+            return None
+        began_at, exits = self._graph.metadata(node).get(self.key, (-1, ()))
+        if began_at < entered_at:
+            return None
+        following = self._graph.next_edges
+        nodes = [(node if inner is None else inner, slot) for inner, slot in exits]
+        return [(inner, slot, following(inner)[slot]) for inner, slot in nodes]
+
+    def note(self, ends: list[End], entered_at: int, exits: list[Exit], walked: int) -> None:
+        """Keep the exits of a call, if it has one output node only and they are few to the nodes that were walked."""
+        node = ends[0][1][0]
+        if walked < _WORTH_NOTING + 2 * len(exits) or any(edge[0] is not node for _, edge in ends):
+            return
+        number = self._graph.number(node)
+        if entered_at <= number < LEAF_NUMBER:
+            self._numbers.add(number)
+            # A node that held itself would stay.
+            kept = tuple((None if inner is node else inner, slot) for inner, slot, _ in exits)
+            self._graph.metadata(node)[self.key] = entered_at, kept
+
+    def forget(self) -> None:
+        """The step is over."""
+        self._numbers.clear()
+
+
 def find_crossings(
-    graph: GradientGraph, ends: list[End], inputs: dict[Any, list[int]], entered_at: int
+    graph: GradientGraph, ends: list[End], inputs: dict[Any, list[int]], entered_at: int, passages: Passages | None
 ) -> list[Crossing]:
-    """The edges from inside the call to its inputs."""
+    """The edges from inside the call to its inputs.
+
+    Args:
+        graph: The gradient graph.
+        ends: The outputs of the call.
+        inputs: The indices of the inputs at each edge.
+        entered_at: The sequence number at which the call began.
+        passages: The calls inside, which are passed, and to which this one is added; ``None`` to walk over all nodes.
+    """
     found: list[Crossing] = []
     if not inputs:
         return found
@@ -140,6 +207,9 @@ def find_crossings(
     for given in inputs:
         if len(given) == 3:
             parts.setdefault(given[:2], []).append(given)
+    if passages is not None and not passages.allow(inputs, entered_at):
+        passages = None
+    leaving: list[Exit] = []
     seen: set[Any] = set()
     # An output that is an input is where the walk ends; all of its gradient is seen by the pre-hook there.
     returned = {edge for _, edge in ends if edge in inputs}
@@ -148,21 +218,36 @@ def find_crossings(
         node = ahead.pop()
         if node in seen:
             continue
+        exits = None if passages is None else passages.exits(node, entered_at)
+        if exits is None:
+            exits = [(node, slot, edge) for slot, edge in enumerate(next_edges_of(node))]
+        else:
+            # What was seen on another way has its edges found already.
+            exits = [one for one in exits if one[0] not in seen]
+            seen.update([inner for inner, _, _ in exits])
         seen.add(node)
-        for slot, edge in enumerate(next_edges_of(node)):
+        for one in exits:
+            node, slot, edge = one
             following = edge[0]
             if following is None:
                 continue
             indices = inputs.get(edge)
             if indices is not None:
+                leaving.append(one)
                 if edge not in returned:
                     found.append((node, slot, indices, None))
-            # A leaf leads nowhere.
-            elif following not in seen and entered_at <= number_of(following) < LEAF_NUMBER:
-                ahead.append(following)
+            elif following not in seen:
+                number = number_of(following)
+                if number < entered_at:
+                    leaving.append(one)
+                # A leaf leads nowhere.
+                elif number < LEAF_NUMBER:
+                    ahead.append(following)
             if parts:
                 found += [(node, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
     graph.walked(seen)
+    if passages is not None and not returned:
+        passages.note(ends, entered_at, leaving, len(seen))
     return found
 
 

@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Callable
 
@@ -81,26 +82,38 @@ class _ParameterHooks:
     """The hooks on parameters, each once however often its module is attached, for as long as the parameter lives."""
 
     def __init__(self) -> None:
-        self.watched: dict[_Key, Handle] = {}
+        self.watched: dict[_Key, AccumulatedHook] = {}
+        self._known: dict[_Key, AccumulatedHook] = {}
+        """Those of `watched`, and those of earlier steps that are put back when the module is called again."""
         self._forget = self._gone
 
-    def watch(self, key: _Key, parameter: torch.Tensor, callback: _ParameterHook) -> None:
-        weak = _WeakParameter(parameter, self._forget)
-        weak.key = key
-        self.watched[key] = attach_accumulated(parameter, weak, callback)
+    def watch(self, key: _Key, parameter: torch.Tensor, hooks: ModuleHooks, name: ModuleName) -> None:
+        hook = self._known.get(key)
+        if hook is None:
+            weak = _WeakParameter(parameter, self._forget)
+            weak.key = key
+            hook = self._known[key] = AccumulatedHook(weak, _ParameterHook(hooks, name, key[1]))
+        hook.attach(parameter)
+        self.watched[key] = hook
 
     def _gone(self, weak: Any) -> None:
         # A later parameter can have the same identity.
         self.watched.pop(weak.key, None)
+        self._known.pop(weak.key, None)
 
     def remove(self) -> None:
         each([functools.partial(self._remove, key) for key in reversed(list(self.watched))])
 
     def _remove(self, key: _Key) -> None:
-        handle = self.watched.get(key)
-        if handle is not None:
-            handle.remove()
+        hook = self.watched.get(key)
+        if hook is not None:
+            hook.remove()
             self.watched.pop(key, None)
+
+    def forget(self) -> None:
+        """Remove the hooks and put none of them back: the modules are others."""
+        self.remove()
+        self._known.clear()
 
 
 class _Open:
@@ -231,7 +244,7 @@ class ModuleHooks:
         seen = {id(model._orig_mod): model for model in given.values() if compiled_by_wrapper(model)}
         named, kept = self._names.give(given)
         if not kept:
-            self._parameters.remove()
+            self._parameters.forget()
             self._hooks.clear()
         if len(self._hooks) > len(named):
             self._hooks = {key: hooks for key, hooks in self._hooks.items() if hooks.before.module() is not None}
@@ -311,7 +324,7 @@ class ModuleHooks:
         for parameter_name, parameter in module._parameters.items():
             key = base, parameter_name, id(parameter)
             if key not in watched and parameter is not None and parameter.requires_grad and parameter.is_leaf:
-                self._parameters.watch(key, parameter, _ParameterHook(self, name, parameter_name))
+                self._parameters.watch(key, parameter, self, name)
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         try:
@@ -386,55 +399,84 @@ def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None], logs:
     def callback_guarded(gradient: Any) -> None:
         guarded(logs, about, callback, gradient)
 
-    def register() -> Any:
-        return _register_hook(tensor, callback_guarded)
-
-    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", register)
+    return _TensorHandle(tensor, callback_guarded)
 
 
 def attach_accumulated(
     parameter: torch.Tensor, weak: weakref.ref[torch.Tensor], callback: Callable[[Any], None]
 ) -> Handle:
-    """Call `callback` with `parameter` whenever a gradient has been accumulated into it, before other such hooks.
+    """Call `callback` with `parameter` whenever a gradient has been accumulated into it, before other such hooks."""
+    hook = AccumulatedHook(weak, callback)
+    hook.attach(parameter)
+    return hook
 
-    The others may take the gradient away: an optimizer that steps in them sets it to ``None`` or to zeros.
+
+class AccumulatedHook:
+    """A hook on a parameter that this does not keep alive, called whenever a gradient has been accumulated into it.
+
+    It is called before other such hooks, which may take the gradient away: an optimizer that steps in them sets it to
+    ``None`` or to zeros. As the hooks on modules it keeps the number under which torch has registered it first, and is
+    put back under it without a handle of torch's.
     """
-    name = "_post_accumulate_grad_hooks"
 
-    def register() -> Any:
-        handle = _register_accumulated(parameter, callback)
-        hooks = getattr(parameter, name)
+    __slots__ = ("_callback", "_had_hooks", "_hooks", "_number", "_weak")
+
+    def __init__(self, weak: weakref.ref[torch.Tensor], callback: Callable[[Any], None]) -> None:
+        self._weak = weak
+        self._callback = callback
+        self._number: int | None = None
+        self._hooks: Any = None
+        """The dictionary of hooks that this is in; the gradient graph can still have it where the tensor is gone."""
+        self._had_hooks = False
+
+    def attach(self, parameter: torch.Tensor) -> None:
+        hooks: Any = parameter._post_accumulate_grad_hooks
+        self._had_hooks = hooks is not None
+        # torch asks the class of any other one what to do.
+        if self._number is None or type(parameter) not in _PLAIN:
+            self._number = _register_accumulated(parameter, self._callback).id
+        elif hooks is None:
+            parameter._post_accumulate_grad_hooks = OrderedDict([(self._number, self._callback)])
+        else:
+            hooks[self._number] = self._callback
+        self._hooks = hooks = parameter._post_accumulate_grad_hooks
         if len(hooks) > 1:
             # PyTorch calls the values as a plain dictionary has them, which `OrderedDict.move_to_end` does not change.
             # Those of several modules that share a parameter stay in the order of the modules' calls.
-            ours = {handle.id, *(key for key, hook in hooks.items() if type(hook) is _ParameterHook)}
+            ours = {self._number, *(key for key, hook in hooks.items() if type(hook) is _ParameterHook)}
             others = [(key, hook) for key, hook in hooks.items() if key not in ours]
             for key, _ in others:
                 del hooks[key]
             hooks.update(others)
-        return handle
 
-    return _TensorHandle(parameter, weak, name, register)
+    def remove(self) -> None:
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.pop(self._number, None)
+        _leave_as_it_was(self._weak(), "_post_accumulate_grad_hooks", self._had_hooks)
+
+
+def _leave_as_it_was(tensor: torch.Tensor | None, attribute: str, had_hooks: bool) -> None:
+    # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
+    if tensor is not None and not had_hooks and not getattr(tensor, attribute):
+        setattr(tensor, attribute, None)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _TensorHandle:
-    """A hook on a tensor that this does not keep alive; `attribute` is where the tensor has its hooks of this kind."""
+    """A hook on the gradient of a tensor that this does not keep alive."""
 
-    def __init__(
-        self, tensor: torch.Tensor, weak: weakref.ref[torch.Tensor], attribute: str, register: Callable[[], Any]
-    ) -> None:
-        self._weak = weak
-        self._attribute = attribute
-        self._had_hooks = getattr(tensor, attribute) is not None
-        self._handle = register()
+    def __init__(self, tensor: torch.Tensor, callback: Callable[[Any], None]) -> None:
+        self._weak = weakref.ref(tensor)
+        self._had_hooks = tensor._backward_hooks is not None
+        self._handle = _register_hook(tensor, callback)
 
     def remove(self) -> None:
         # The gradient graph can still have the hook where the tensor is gone.
         self._handle.remove()
-        tensor = self._weak()
-        # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
-        if tensor is not None and not self._had_hooks and not getattr(tensor, self._attribute):
-            setattr(tensor, self._attribute, None)
+        _leave_as_it_was(self._weak(), "_backward_hooks", self._had_hooks)
 
 
 def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:

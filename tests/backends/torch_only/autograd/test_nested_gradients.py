@@ -15,6 +15,9 @@ import torch
 from torch import nn
 from torch_parts import collected, maxima
 
+from probe.backends.shared import gradient_graph
+from probe.backends.torch.gradient_graph import FreedInTurn
+
 WIDTH = 6
 
 
@@ -136,8 +139,15 @@ def gradients_of_copies(program: Program) -> dict[str, list[Any]]:
     return {name: [value.grad for value in args] for name, args in copies.items()}
 
 
+@pytest.fixture
+def all_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walks of outer modules pass each module inside them that they may, however small it is."""
+    monkeypatch.setattr(gradient_graph, "_WORTH_NOTING", -(1 << 30))
+
+
 @pytest.mark.sampled(least=20, each=False)
 @pytest.mark.parametrize("number", range(60))
+@pytest.mark.usefixtures("all_passed")
 def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, number: int) -> None:
     expected = gradients_of_copies(Program(number))
     program = Program(number)
@@ -157,6 +167,44 @@ def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, 
             assert entry["Mean"] == pytest.approx(gradient.mean().item(), rel=1e-3, abs=1e-4 * norm + 1e-6), name
             compared += 1
     assert compared >= 3
+
+
+@pytest.mark.usefixtures("all_passed")
+def test_a_leaf_that_a_module_inside_uses_without_being_given_it_has_its_gradient(runs: Any) -> None:
+    weight = torch.ones(WIDTH, requires_grad=True)
+    using = Part(lambda module, x: (x * module.kept[0]).exp())
+    model = nn.Sequential(Part(lending, Part(lambda module, x: module.a(x), using)))
+    using.kept = [weight]
+
+    def program() -> None:
+        model[0](torch.zeros(2, WIDTH, requires_grad=True) + 1, weight).sum().backward()
+
+    # The derivative of exp(1 w), over two rows.
+    expected = pytest.approx([2.718282, 5.436564], abs=1e-5)
+    assert maxima(collected(runs, model, program, "L0"), "Module.0.Part.backward.0", "output") == expected
+
+
+def nested(depth: int) -> nn.Module:
+    """A module with three nodes of its own at each depth."""
+    if depth == 0:
+        return nn.Tanh()
+    return Part(lambda module, x: (module.a(x * 2) + x).sin(), nested(depth - 1))
+
+
+def test_walks_grow_with_the_nodes_and_not_with_the_depth(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    monkeypatch.setattr(FreedInTurn, "all_seen", lambda _, nodes: walked.append(len(nodes)))
+    models, sums = nn.ModuleList([nested(16), nested(32)]), []
+
+    def program() -> None:
+        for model in models:
+            walked.clear()
+            model(torch.ones(2, requires_grad=True) * 1)
+            sums.append(sum(walked))
+
+    collected(runs, models, program, "L0")
+    # Walks over all that is inside see 3.9 times the nodes.
+    assert 0 < sums[1] < 2.3 * sums[0]
 
 
 def around(first: bool) -> nn.Module:
