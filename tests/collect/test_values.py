@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy_tensors import NumpyTensors
 
-from probe.collect.describing.values import ValueDescriber
+from probe.collect.describing.values import ValueDescriber, entries, entries_in_python
 from probe.common.interfaces import StatisticsMode
 
 STATISTICS = ("Max", "Min", "Mean", "Norm")
@@ -287,3 +287,48 @@ def test_plain_values_keep_their_form(value: Any) -> None:
     entry = Described().describer.describe(value, "key", None, None)
     # Through a text, because NaN is not equal to itself.
     assert json.dumps(entry) == json.dumps(expected(value))
+
+
+def test_all_arguments_of_a_call_are_described_as_in_python(describe: Described) -> None:
+    class Whole(enum.IntEnum):
+        TWO = 2
+
+    tensor, shrinking = np.ones(3), [np.ones(2), 1, 2]
+
+    def direct(value: Any) -> Any:
+        return {"type": "quick"} if value is tensor else None
+
+    several = (
+        None,
+        True,
+        -3,
+        1 << 70,
+        2.5,
+        float("inf"),
+        "text",
+        "\ud800",
+        Whole.TWO,
+        tensor,
+        np.ones(2),
+        [1, (tensor,)],
+    )
+    for values, quick in ((several, direct), (list(several), None), ((), direct)):
+        copied = list(values)
+        one, other = (each(copied, quick, describe.describer.describe) for each in (entries, entries_in_python))
+        assert one == other
+        assert [type(entry) for entry in one] == [type(entry) for entry in other]
+    assert not describe.failures
+
+    def shrink(value: Any, *_: Any) -> str:
+        shrinking.pop()
+        return "described"
+
+    assert entries(shrinking, direct, shrink) == ["described", plain("int", 1)]
+
+    def fail(value: Any) -> dict[str, Any]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        entries([object()], fail, describe.describer.describe)
+    with pytest.raises(TypeError):
+        entries(3, direct, describe.describer.describe)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-/* The common ways through probe/collect/describing/makers.py, which has all of them and says what they mean.
+/* The common ways through probe/collect/describing/makers.py and values.py, which have all of them and say what they mean.
 
    A Noter describes a value and notes in its entry who made it. What is not common it leaves to a function of makers.py,
-   as it does everything that may fail. */
+   as it does everything that may fail. `entries` describes all arguments of a call at once. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -299,7 +299,59 @@ static PyTypeObject NoterType = {
               "(value): its entry, with who made it.",
 };
 
-static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_makers", NULL, 0, NULL, NULL, NULL, NULL, NULL};
+/* --- all values of a call */
+
+static PyObject *s_type, *s_value, *one, *names_of_plain[4];
+
+/* The entry of nothing and of Python's own numbers and texts; NULL, without an exception, of any other value. */
+static PyObject *plain_entry(PyObject *value) {
+    if (value == Py_None) Py_RETURN_NONE;
+    const int kind = PyBool_Check(value)           ? 0
+                     : PyLong_CheckExact(value)    ? 1
+                     : PyFloat_CheckExact(value)   ? 2
+                     : PyUnicode_CheckExact(value) ? 3
+                                                   : -1;
+    PyObject *entry = kind < 0 ? NULL : PyDict_New();
+    if (entry != NULL && (PyDict_SetItem(entry, s_type, names_of_plain[kind]) || PyDict_SetItem(entry, s_value, value)))
+        Py_CLEAR(entry);
+    return entry;
+}
+
+static PyObject *entry_of(PyObject *value, PyObject *direct, PyObject *describe) {
+    PyObject *entry = plain_entry(value);
+    if (entry != NULL || PyErr_Occurred()) return entry;
+    if (direct != Py_None) {
+        entry = PyObject_CallOneArg(direct, value);
+        if (entry != Py_None) return entry;
+        Py_DECREF(entry);
+    }
+    return PyObject_CallFunctionObjArgs(describe, value, Py_None, Py_None, Py_None, one, NULL);
+}
+
+static PyObject *entries(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    if (given != 3) return PyErr_Format(PyExc_TypeError, "entries takes 3 arguments, not %zd", given);
+    PyObject *values = PySequence_Fast(args[0], "values are no sequence");
+    PyObject *made = values == NULL ? NULL : PyList_New(0);
+    /* What describes may run code of the user's, and a list can get shorter. */
+    for (Py_ssize_t i = 0; made != NULL && i < PySequence_Fast_GET_SIZE(values); i++) {
+        PyObject *value = PySequence_Fast_GET_ITEM(values, i);
+        Py_INCREF(value);
+        PyObject *entry = entry_of(value, args[1], args[2]);
+        if (entry == NULL || PyList_Append(made, entry) < 0) Py_CLEAR(made);
+        Py_XDECREF(entry);
+        Py_DECREF(value);
+    }
+    Py_XDECREF(values);
+    return made;
+}
+
+static PyMethodDef METHODS[] = {
+    {"entries", (PyCFunction)(void (*)(void))entries, METH_FASTCALL,
+     "entries(values, direct, describe): a list, see `entries_in_python` of values.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_makers", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
 
 /* `PyModule_AddType`, which Python 3.9 lacks. */
 static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
@@ -316,8 +368,14 @@ PyMODINIT_FUNC PyInit__makers(void) {
     s_returns_arguments = PyUnicode_InternFromString("returns_arguments");
     s_dict = PyUnicode_InternFromString("__dict__");
     s_nbytes = PyUnicode_InternFromString("nbytes");
+    s_type = PyUnicode_InternFromString("type");
+    s_value = PyUnicode_InternFromString("value");
+    one = PyLong_FromLong(1);
+    const char *const plain[] = {"bool", "int", "float", "str"};
+    for (int i = 0; i < 4; i++)
+        if ((names_of_plain[i] = PyUnicode_InternFromString(plain[i])) == NULL) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
-    if (!s_from || !s_made || !s_dict || !s_nbytes || !s_returns_arguments || module == NULL ||
+    if (!s_from || !s_made || !s_dict || !s_nbytes || !s_returns_arguments || !s_type || !s_value || !one || module == NULL ||
         add_type(module, "Memory", &MemoryType) < 0 || add_type(module, "Noter", &NoterType) < 0)
         Py_CLEAR(module);
     return module;

@@ -55,6 +55,8 @@ class CallDescriber:
         self._of: ActiveCall | None = None
         """The call whose values are described."""
         self._makers: Makers | None = None
+        self._maker_state: list[Any] = [None, None]
+        """`Makers.state`; without makers a list that nobody reads, so that a call need not ask."""
         self._chooser: Chooser | None = None
         self.remembers = False
         """True if tensors are known again that were described in this step."""
@@ -98,6 +100,7 @@ class CallDescriber:
         if self._summary.sketch and not step.with_nonfinite:
             self._chooser = Chooser(self._tensors, self._tensor_failed)
             self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions, self._tensor_failed)
+            self._maker_state = makers.state
             self._given, self._given_gradients, self._returned, self._returned_gradients = (
                 self._noting(makers, kind) for kind in range(len(KINDS))
             )
@@ -166,7 +169,7 @@ class CallDescriber:
         if call.api is not None and call.api.known_before is not None:
             known = call.api.known_before
             args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
-        self._begin(call)
+        self._of = call
         if self._chooser is not None and call.base not in self._chooser.idle:
             self._chooser.enter(call, args, kwargs)
         save = None if self._saver_of is None else self._saver_of(call)
@@ -188,7 +191,7 @@ class CallDescriber:
 
     def output(self, call: ActiveCall, output: Any) -> None:
         """Describe what a call returned."""
-        self._begin(call)
+        self._of, self._maker_state[1] = call, call.api
         save = None if self._saver_of is None else self._saver_of(call)
         call.fields["output"] = described = self._returned.output(output, save and f"{call.name}.output", save)
         if self._chooser is not None and call.base not in self._chooser.idle:
@@ -204,14 +207,14 @@ class CallDescriber:
 
     def gradients(self, call: ActiveCall, field: str, gradients: Sequence[Any]) -> None:
         """Describe the gradients of the outputs (``input``) or of the inputs (``output``) of a function's call."""
-        self._begin(call)
+        self._of, self._maker_state[1] = call, call.api
         save = None if self._saver_of is None else self._saver_of(call)
         values = self._given_gradients if field == "input" else self._returned_gradients
         call.fields[field] = values.sequence(gradients, save and f"{call.name}.{field}", save)
 
     def gradient(self, call: ActiveCall, value: Any, path: str) -> Any:
         """The entry of one gradient; `path` follows the name of the call: ``input.0`` or ``weight``."""
-        self._begin(call)
+        self._of, self._maker_state[1] = call, call.api
         save = None if self._saver_of is None else self._saver_of(call)
         values = self._returned_gradients if path.startswith("output.") else self._given_gradients
         return values.single(value, save and f"{call.name}.{path}", save)
@@ -222,11 +225,6 @@ class CallDescriber:
         return cast(Entry, self._values.describe(value, None, path, self._step.saver_of(None, call)))
 
     # --- shared steps
-
-    def _begin(self, call: ActiveCall) -> None:
-        self._of = call
-        if self._makers is not None:
-            self._makers.state[1] = call.api
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -17,6 +17,11 @@ from probe.backends.protocol import Tensors
 from probe.common.containers import MAX_CONTAINERS, MAX_DEPTH
 from probe.common.dump.naming import unused
 from probe.common.interfaces import Entry
+
+try:
+    from probe.collect.describing import _makers as compiled
+except ImportError:
+    compiled = None  # type: ignore[assignment]
 
 SaveTensor = Callable[[Any, Entry, str], None]
 """Called with a tensor, its entry and the dotted path of its file."""
@@ -29,6 +34,24 @@ _PLAIN_VALUE: dict[type, Callable[[Any], Any]] = {
     float: float.__float__,
     str: lambda value: str.__str__(value),
 }
+
+
+def entries_in_python(
+    values: Iterable[Any], direct: Callable[[Any], Entry | None] | None, describe: Callable[..., Any]
+) -> list[Any]:
+    """Entries of the arguments of a call, whose tensors are not saved.
+
+    Args:
+        values: The arguments, or the results.
+        direct: See `ValueDescriber`.
+        describe: `ValueDescriber.describe`.
+    """
+    if direct is None:
+        return [describe(value, None, None, None, 1) for value in values]
+    return [direct(value) or describe(value, None, None, None, 1) for value in values]
+
+
+entries = entries_in_python if compiled is None else compiled.entries
 
 
 class ValueDescriber:
@@ -58,12 +81,9 @@ class ValueDescriber:
 
     def sequence(self, values: Any, path: str | None, save: SaveTensor | None) -> list[Any]:
         """Entries of positional values. `path` is the start of tensor file names, needed with `save` only."""
-        describe, direct = self.describe, self._direct
         if save is None:
-            if direct is not None:
-                return [direct(value) or describe(value, None, None, None, 1) for value in values]
-            return [describe(value, None, None, None, 1) for value in values]
-        return [describe(value, None, f"{path}.{i}", save, 1) for i, value in enumerate(values)]
+            return entries(values, self._direct, self.describe)
+        return [self.describe(value, None, f"{path}.{i}", save, 1) for i, value in enumerate(values)]
 
     def mapping(self, values: Mapping[Any, Any], path: str | None, save: SaveTensor | None) -> dict[str, Any]:
         """Entries of named values."""
@@ -82,6 +102,8 @@ class ValueDescriber:
 
     def output(self, value: Any, path: str | None, save: SaveTensor | None) -> Any:
         """The fields of a call's output: a list, but a dict by field name for a named tuple."""
+        if save is None and self._is_tensor(value):
+            return entries((value,), self._direct, self.describe)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.mapping(dict(zip(value._fields, value)), path, save)
         several = isinstance(value, self._several) and not self._is_tensor(value)

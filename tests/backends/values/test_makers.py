@@ -14,7 +14,7 @@ import pytest
 from programs import BATCH, BIAS1, BIAS2, WEIGHT1, WEIGHT2, Names, batch, block_network, chain
 
 import probe
-from probe.collect.describing import makers
+from probe.collect.describing import makers, values
 from probe.common.dump.reading.items import Item
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
@@ -256,6 +256,8 @@ def test_each_step_begins_anew_and_makers_are_those_of_python_where_nothing_is_c
     model, debugger = backend.module("Net", chain("net"), net=block_network(backend)), runs.new(level=level)
     for part in (makers.compiled, makers.compiled, None):
         monkeypatch.setattr(makers, "compiled", part)
+        if part is None:
+            monkeypatch.setattr(values, "entries", values.entries_in_python)
         debugger.start(model)
         backend.run(model, batch(backend), model=model)
         debugger.stop()

@@ -19,6 +19,7 @@ from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
 
 _grad_enabled = torch.is_grad_enabled
+_Tensor = torch.Tensor
 
 
 class ApiBackward:
@@ -26,16 +27,18 @@ class ApiBackward:
 
     def __init__(self, listener: Listener, tracker: BackwardTracker, graph: TorchGraph) -> None:
         self.listener = listener
-        self._advance = tracker.advance
+        self.advance = tracker.advance
         self._register_posthook = graph.register_posthook
 
     def watch(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         """Call after the forward of a call whose backward is wanted."""
         if not _grad_enabled():
             return
-        tensor = _first_tensor(output)
+        tensor = output if type(output) is _Tensor else _first_tensor(output)
+        if tensor is None or not tensor.requires_grad:
+            return
         # A dropout of probability 0 has no backward by contract.
-        if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
+        if "dropout" in name.api and _drops_nothing(args, kwargs):
             return
         is_written = None
         if own._is_view(tensor):
@@ -62,7 +65,7 @@ class ApiBackward:
 
     def report(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         """The call's node, which has the sequence number `number`, has run."""
-        self._advance(number)
+        self.advance(number)
         self.listener.backward_api(call, grad_output, grad_input)
 
 
@@ -86,12 +89,13 @@ class _CallHook:
     def _report(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         if self._is_written is not None and self._is_written():
             grad_input, grad_output = [None] * len(grad_input), [None] * len(grad_output)
-        self._backward.report(self._call, self._number, grad_input, grad_output)
+        # `report`, written out: this runs for every backward.
+        backward = self._backward
+        backward.advance(self._number)
+        backward.listener.backward_api(self._call, grad_output, grad_input)
 
 
-def _drops_nothing(name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    if "dropout" not in name.api:
-        return False
+def _drops_nothing(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     probability = kwargs.get("p", args[1] if len(args) > 1 else None)
     return isinstance(probability, (int, float)) and probability == 0
 
