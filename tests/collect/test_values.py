@@ -324,7 +324,11 @@ def test_all_arguments_of_a_call_are_described_as_in_python(describe: Described)
         return "described"
 
     assert entries(shrinking, direct, shrink) == ["described", plain("int", 1)]
+
+    def fail(value: Any) -> dict[str, Any]:
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError):
-        entries([object()], lambda value: 1 / 0, describe.describer.describe)
+        entries([object()], fail, describe.describer.describe)
     with pytest.raises(TypeError):
         entries(3, direct, describe.describer.describe)  # type: ignore[arg-type]
