@@ -433,7 +433,7 @@ class AccumulatedHook:
         hooks: Any = parameter._post_accumulate_grad_hooks
         self._had_hooks = hooks is not None
         # torch asks the class of any other one what to do.
-        if self._number is None or type(parameter) not in _PLAIN:
+        if self._number is None or type(parameter) not in (torch.Tensor, torch.nn.Parameter):
             self._number = _register_accumulated(parameter, self._callback).id
         elif hooks is None:
             parameter._post_accumulate_grad_hooks = OrderedDict([(self._number, self._callback)])
@@ -460,9 +460,6 @@ def _leave_as_it_was(tensor: torch.Tensor | None, attribute: str, had_hooks: boo
     # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
     if tensor is not None and not had_hooks and not getattr(tensor, attribute):
         setattr(tensor, attribute, None)
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _TensorHandle:
