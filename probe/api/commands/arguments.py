@@ -26,13 +26,13 @@ def path(text: str) -> str:
 
 
 class _Once(argparse.Action):
-    """A value that is given by its position or by a flag, and not by both."""
+    """A value that is given by its position or by a flag; two different ones are an error."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest, None)
-        if before is not None:
+        if before not in (None, values):
             raise argparse.ArgumentError(self, f"{before} and {values} are given; give one of them.")
         setattr(namespace, self.dest, values)
 
