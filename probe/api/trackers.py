@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from probe.common.errors import MissingDependency
+from probe.common.errors import MissingDependency, MsprobeException
 
 if TYPE_CHECKING:
     from probe.compare.in_python import Verdict
@@ -83,9 +83,14 @@ def to_wandb(run: Any, monitor: str | os.PathLike[str] | None = None, verdict: V
         monitor: The output folder of a monitor.
         verdict: The result of `probe.verdict`; it is in the summary of the run.
 
+    Raises:
+        MsprobeException: `run` is no run of Weights & Biases.
+
     Example:
         >>> probe.to_wandb(wandb.init(mode="offline"), monitor="monitor_output")  # doctest: +SKIP
     """
+    if not hasattr(run, "define_metric"):
+        raise MsprobeException(f"run is {run!r}; give the run that wandb.init() returns (pip install wandb).")
     axis = f"{_PREFIX}/step"
     run.define_metric(f"{_PREFIX}/*", step_metric=axis)
     for step, values in () if monitor is None else scalars(monitor):

@@ -27,7 +27,7 @@ from probe.common.errors import FileCheckException
 from probe.common.harmless_text import paragraph, table
 from probe.common.report.json_values import to_json
 from probe.common.report.page.filling import table_page
-from probe.common.report.xlsx import Sheet, write_xlsx
+from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx
 
 _MOST_ROWS = 20
 """Parameters that the text lists; a guess, a screen full."""
@@ -210,7 +210,10 @@ def check(folder: str, formats: Sequence[str], overwrite: bool, names: Sequence[
 
     Raises:
         FileCheckException: a file is there and may not be replaced.
+        MissingDependency: ``xlsx`` is among the formats, and openpyxl is not installed.
     """
+    if "xlsx" in formats:
+        load_openpyxl()
     files.make_folder(folder)
     for name in [*(f"{_STEM}.{each}" for each in formats if each in FORMATS), *names]:
         path = os.path.join(folder, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -413,3 +414,12 @@ def test_a_number_that_is_rounded_wrongly_is_not_rounding(tmp_path: Path, weight
     bits[UP] = bits[UP] + np.uint16(4)
     (row,) = bad(compared(tmp_path, weights, bits))
     assert (row.name, row.verdict) == (UP, "different")
+
+
+def test_a_workbook_without_its_package_is_refused_before_the_work(
+    tmp_path: Path, weights: Weights, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write_safetensors(tmp_path / "a.safetensors", weights))
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    assert cli.main(["ckpt_compare", path, path, "-o", str(tmp_path / "out")]) == 2
+    assert "pip install openpyxl" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -9,6 +9,7 @@ import pytest
 
 import probe
 from probe.api.trackers import scalars
+from probe.common.errors import MsprobeException
 from probe.compare.in_python import Verdict
 
 NAME = "rank0/actv/head[0].output/norm"
@@ -64,6 +65,11 @@ def test_wandb_gets_them_on_an_axis_of_their_own(
     assert summary["precision/conclusion"] == "divergence" and summary[f"precision/{NAME}"] == VALUES[-1]
     assert summary["precision/verdict"] == str(verdict)
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_what_is_no_run_of_wandb_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(MsprobeException, match=r"run is None; give the run that wandb.init\(\) returns"):
+        probe.to_wandb(None, "no_such_folder")
 
 
 def test_mlflow_gets_them_under_names_that_it_takes(

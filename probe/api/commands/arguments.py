@@ -26,13 +26,13 @@ def path(text: str) -> str:
 
 
 class _Once(argparse.Action):
-    """A value that is given by its position or by a flag, and not by both."""
+    """A value that is given by its position or by a flag; two different ones are an error."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest, None)
-        if before:
+        if before and before != values:
             first, second = (value[0] if isinstance(value, list) else value for value in (before, values))
             raise argparse.ArgumentError(self, f"{first} and {second} are given; give one of them.")
         setattr(namespace, self.dest, values)

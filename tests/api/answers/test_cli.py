@@ -48,6 +48,7 @@ def test_help_names_the_commands_and_an_example(capsys: pytest.CaptureFixture[st
         (["compare"], "RUN and BASELINE are missing"),
         (["compare", "-tp", "a"], "BASELINE is missing"),
         (["compare", "a", "b", "-gp", "c"], "b and c are given; give one of them"),
+        (["compare", "a", "b", "--baseline", "b"], "a does not exist"),
         (["compare", "--last", ".", "a"], "a and --last were given"),
     ],
 )
