@@ -18,11 +18,6 @@ from probe.common.containers import MAX_CONTAINERS, MAX_DEPTH
 from probe.common.dump.naming import unused
 from probe.common.interfaces import Entry
 
-try:
-    from probe.collect.describing import _makers as compiled
-except ImportError:
-    compiled = None  # type: ignore[assignment]
-
 SaveTensor = Callable[[Any, Entry, str], None]
 """Called with a tensor, its entry and the dotted path of its file."""
 
@@ -51,7 +46,10 @@ def entries_in_python(
     return [direct(value) or describe(value, None, None, None, 1) for value in values]
 
 
-entries = entries_in_python if compiled is None else compiled.entries
+try:
+    from probe.collect.describing._makers import entries
+except ImportError:  # not built here, or before it had this function
+    entries = entries_in_python
 
 
 class ValueDescriber:
