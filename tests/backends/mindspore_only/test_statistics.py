@@ -13,7 +13,7 @@ import pytest
 from mindspore import Tensor, mint, nn, ops
 
 import probe
-from probe.backends.mindspore.host_memory import in_one_pass
+from probe.backends.mindspore.host_memory import KNOWS_ADDRESSES, in_one_pass
 from probe.backends.mindspore.statistics import summarize, to_array
 from probe.backends.shared import tensors
 from probe.common.interfaces import StatisticsMode
@@ -65,7 +65,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16, ms.float64, ms.int32, ms.uint8, ms.bool_])
 def test_a_tensor_read_where_it_lies_has_the_statistics_of_a_copy(dtype: Any) -> None:
     whole = (Tensor(np.random.default_rng(0).normal(size=(6, 40, 9)), ms.float32) * 9 + 20).astype(dtype)
-    for given in (whole, whole[0, 0, 0], whole * 0):
+    for given in (whole, whole[0, 0, 0], whole * 0) if KNOWS_ADDRESSES else ():
         found = in_one_pass(given, False, True)
         assert found is not None and repr(found) == repr(summarize(to_array(given), False, True))
     for name, view in VIEWS.items():
@@ -79,7 +79,8 @@ def test_what_one_pass_cannot_tell_is_left_to_numpy() -> None:
     beyond = Tensor(np.full(9, 1e25, np.float32)) + 0
     for given in (beyond, beyond * 1e-25 * 1e-25, Tensor(np.zeros((0, 3), np.float32)), Tensor([1j], ms.complex64)):
         assert in_one_pass(given, False, True) is None
-    assert in_one_pass(Tensor([np.inf, 1.0], ms.float32) + 0, False, False) == (np.inf, 1.0, np.inf, np.inf, None)
+    if KNOWS_ADDRESSES:
+        assert in_one_pass(Tensor([np.inf, 1.0], ms.float32) + 0, False, False) == (np.inf, 1.0, np.inf, np.inf, None)
 
 
 def sketches(folder: Any) -> dict[str, Any]:
