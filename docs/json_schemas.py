@@ -156,8 +156,7 @@ def page(found: dict[str, Any]) -> str:
         if not name:
             parts.append("An object; its keys are those of the files.\n")
         elif name in shown:
-            anchor = shown[name].replace(" ", "-")
-            parts.append(f"The same as [{shown[name]}](#{anchor}).\n")
+            parts.append(f"The same as `{shown[name]}`, above.\n")
         else:
             shown[name] = title
             parts.append("A list; each object has these keys.\n\n" if is_list else "")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import runs
-import scripts
 from exit_status_cases import dump
 from printed_json import hold_to_schema
 
@@ -22,7 +21,7 @@ from probe.api.commands.question import CommandGroup, Question
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="the script needs the unions of Python 3.10")
 def test_the_schema_and_the_page_are_those_of_the_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(scripts.CHECKOUT, "docs")))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "docs"))
     script = importlib.import_module("json_schemas")
     for path, text in script.files():
         assert path.read_text(encoding="utf-8") == text, f"python docs/json_schemas.py writes {path.name} anew"
