@@ -323,7 +323,9 @@ def test_all_arguments_of_a_call_are_described_as_in_python(describe: Described)
         shrinking.pop()
         return "described"
 
-    assert entries(shrinking, direct, shrink) == ["described", plain("int", 1)]
+    # Compiled code describes numbers itself.
+    second = "described" if entries is entries_in_python else plain("int", 1)
+    assert entries(shrinking, direct, shrink) == ["described", second]
 
     def fail(value: Any) -> dict[str, Any]:
         raise ZeroDivisionError

@@ -70,7 +70,7 @@ def add_baseline(
     metavar: str = "BASELINE",
     action: type[_Once] = _Once,
 ) -> None:
-    """Add what it is compared with: the second position, ``--baseline``, or one of `flags`."""
+    """Add the run to compare with: the second position, ``--baseline``, or one of `flags`, those of msProbe."""
     _add_side(parser, dest, what, metavar, (*flags, "--baseline"), action)
 
 

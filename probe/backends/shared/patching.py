@@ -132,7 +132,7 @@ def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str,
 
 _signatures: weakref.WeakKeyDictionary[FunctionType, tuple[CodeType, inspect.Signature | None]]
 _signatures = weakref.WeakKeyDictionary()
-"""Those that were asked for, each with the code that its function had: most swaps are of the same few functions."""
+"""By function, its code and its signature when it was asked for: most swaps are of the same few functions."""
 
 
 def _signature(function: FunctionType) -> inspect.Signature | None:

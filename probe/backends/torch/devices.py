@@ -22,13 +22,13 @@ _NO_NAME = "privateuseone"
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of accelerators that may be there: ``cuda``, ``npu``."""
+    """The kinds of accelerators that torch knows, such as ``cuda`` and ``npu``, whether or not there is a device."""
     outside = internals.outside_device()
     return _OWN if outside == _NO_NAME else (*_OWN, outside)
 
 
 def in_use() -> list[tuple[str, Any]]:
-    """The kinds that the program has used, with torch's modules. To ask another one would initialize it."""
+    """The kinds that the program has used, with torch's modules. To ask others for their state initializes them."""
     modules: list[tuple[str, Any]] = [(kind, getattr(torch, kind, None)) for kind in kinds()]
     return [(kind, module) for kind, module in modules if hasattr(module, "is_initialized") and module.is_initialized()]
 

@@ -130,7 +130,7 @@ def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
 _idle: deque[Any] = deque()
 """Key guards that are not in use: to make one takes as long as to use it."""
 _idle_with_kernels: dict[int | None, deque[Any]] = {}
-"""Those of `with_autograd_kernels`, by the keys that are included."""
+"""Key guards of `with_autograd_kernels` that are not in use, by the keys that a guard includes."""
 
 
 @skipped

@@ -224,7 +224,7 @@ class _Calls(NamedTuple):
 _MOST_KEPT = 1 << 20
 """Bytes of stack.json that are kept for the next step; a guess: the calls of a large model."""
 _last_calls: _Calls | None = None
-"""Those of the step that was written last. The next one has mostly the same."""
+"""The calls and stacks of the step that was written last: the next step has mostly the same."""
 
 
 def _write_calls(folder: str, journal: JournalReader) -> None:

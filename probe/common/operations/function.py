@@ -71,11 +71,11 @@ class Trait(Enum):
     CHOOSES = auto()
     """The function returns the indices of the values that it takes, and column `dim` says where it looks for them."""
     CHOOSES_SMALLEST = auto()
-    """It chooses the smallest values (`CHOOSES`), and not the largest."""
+    """The function chooses the smallest values (`CHOOSES`), and not the largest."""
     CHOOSES_SEVERAL = auto()
-    """It chooses several values at a time (`CHOOSES`)."""
+    """The function chooses several values at a time (`CHOOSES`)."""
     INDICES_SECOND = auto()
-    """It returns the values that it chooses before their indices (`CHOOSES`)."""
+    """The function returns the values that it chooses before their indices (`CHOOSES`)."""
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     ROUNDS_EARLY = auto()

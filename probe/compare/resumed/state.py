@@ -231,7 +231,7 @@ class Step(NamedTuple):
     number: int
     """The number of the step in the resumed run."""
     other: int
-    """Its number in the uninterrupted run."""
+    """The number of the same step in the uninterrupted run."""
     mine: str
     """The path of the resumed run's dump."""
     theirs: str

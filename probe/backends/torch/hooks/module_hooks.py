@@ -84,7 +84,7 @@ class _ParameterHooks:
     def __init__(self) -> None:
         self.watched: dict[_Key, AccumulatedHook] = {}
         self._known: dict[_Key, AccumulatedHook] = {}
-        """Those of `watched`, and those of earlier steps that are put back when the module is called again."""
+        """The hooks in `watched`, and hooks of earlier steps, put back when their module is called again."""
         self._forget = self._gone
 
     def watch(self, key: _Key, parameter: torch.Tensor, hooks: ModuleHooks, name: ModuleName) -> None:
