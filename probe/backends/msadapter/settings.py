@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 from probe.backends.mindspore import settings as of_mindspore
@@ -64,13 +64,16 @@ def attach_updates(
     """Report the steps of all optimizers."""
     optimizers = torch_module("optim.optimizer")
     gradient = operator.attrgetter("grad")
-    handles: list[Handle] = [optimizers.register_optimizer_step_pre_hook(before_step(gradient, before))]
-    if after is not None:
-        handles.append(optimizers.register_optimizer_step_post_hook(after_step(gradient, after)))
-    if scaled is not None:
-        kind = torch_module("amp.grad_scaler").GradScaler
-        handles.append(attach_calls(vars(kind).get("step"), around_scaled(scaled)))
-    return Handles(handles)
+
+    def attached() -> Iterator[Handle]:
+        yield optimizers.register_optimizer_step_pre_hook(before_step(gradient, before))
+        if after is not None:
+            yield optimizers.register_optimizer_step_post_hook(after_step(gradient, after))
+        if scaled is not None:
+            kind = torch_module("amp.grad_scaler").GradScaler
+            yield attach_calls(vars(kind).get("step"), around_scaled(scaled))
+
+    return Handles(attached())
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:

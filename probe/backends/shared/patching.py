@@ -245,10 +245,16 @@ class _Replaced:
 
 
 class Handles:
-    """Several handles as one; the last one is removed first."""
+    """Several handles as one; the last one is removed first. If one of them cannot be made, those before it go."""
 
-    def __init__(self, handles: Sequence[Handle]) -> None:
-        self._handles = list(handles)
+    def __init__(self, handles: Iterable[Handle]) -> None:
+        self._handles: list[Handle] = []
+        try:
+            for handle in handles:
+                self._handles.append(handle)
+        except BaseException:
+            remove_all(self._handles)
+            raise
 
     def remove(self) -> None:
         remove_all(self._handles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import torch
@@ -124,12 +124,15 @@ def attach_updates(
     before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
 ) -> Handle:
     """Report the steps of all optimizers; one that is compiled reports none."""
-    handles: list[Handle] = [register_optimizer_step_pre_hook(_unless_compiling(before_step(_gradient, before)))]
-    if after is not None:
-        handles.append(register_optimizer_step_post_hook(_unless_compiling(after_step(_gradient, after))))
-    if scaled is not None and (step := scaler_step()) is not None:
-        handles.append(OutermostCalls(step, readable_swap, passed_over(around_scaled(scaled))))
-    return Handles(handles)
+
+    def attached() -> Iterator[Handle]:
+        yield register_optimizer_step_pre_hook(_unless_compiling(before_step(_gradient, before)))
+        if after is not None:
+            yield register_optimizer_step_post_hook(_unless_compiling(after_step(_gradient, after)))
+        if scaled is not None and (step := scaler_step()) is not None:
+            yield OutermostCalls(step, readable_swap, passed_over(around_scaled(scaled)))
+
+    return Handles(attached())
 
 
 _gradient = own.grad.__get__

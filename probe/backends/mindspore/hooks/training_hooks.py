@@ -125,7 +125,7 @@ def attach_backwards(listener: TrainingListener, parameters: Callable[[Any], fro
             listener.leave_backward(computes if computed else None)
 
     kind = type(executor)
-    return Handles([training.attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux")])
+    return Handles(training.attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux"))
 
 
 def _weights(_: Any, function: Any, grad: Any, weights: Any = None, *args: Any, **kwargs: Any) -> frozenset[int]:
