@@ -36,7 +36,7 @@ _OF_SUMS = 1e-11
 
 
 class Seen(NamedTuple):
-    """What measuring saw of two tensors of finite numbers, which tells what one cannot be of the other."""
+    """Sums over two tensors of finite numbers, which tell what one cannot be of the other."""
 
     squares_one: float
     squares_other: float

@@ -65,7 +65,7 @@ class Pair:
     wrong: str = ""
     """The reason why this reading is a difference, though the values agree in it."""
     seen: Optional[Seen] = None  # noqa: UP045
-    """What measuring saw of both, which need not be read again to tell what was done to one."""
+    """Sums over both, by which they need not be read again to tell what was done to one."""
 
     @property
     def key(self) -> str:

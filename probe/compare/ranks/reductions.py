@@ -106,7 +106,7 @@ class _Parts(NamedTuple):
 
 
 class _Gave:
-    """What the ranks gave to one exchange, worked out once for the results of all of them."""
+    """The tensors that the ranks gave to one exchange, worked out once for the results of all of them."""
 
     def __init__(self, members: Sequence[CollectiveCall]) -> None:
         self._members = members

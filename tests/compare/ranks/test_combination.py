@@ -83,14 +83,14 @@ def test_tensors_that_are_the_same_on_all_ranks_may_be_several_things() -> None:
 def test_of_many_ranks_the_one_whose_tensor_or_multiple_came_out_is_found_among_few(dtype: str) -> None:
     of = FORMATS[dtype.replace("_", "")]
     random = np.random.default_rng(4)
-    parts = [rounded_to(random.standard_normal(200), of) for _ in range(300)]
+    parts = [rounded_to(random.standard_normal(200), of) for _ in range(60)]
     sketches = Sketches(dict(enumerate(map(sums, parts))))
-    for rank, factor in ((17, 1.0), (250, 1.0), (250, 0.3)):
+    for rank, factor in ((17, 1.0), (50, 1.0), (50, 0.3)):
         result = sums(rounded_to(parts[rank] * factor, of))
         near = sketches.near(result, of.unit)
         assert rank in near
         if of.unit < 2.0**-8:
-            assert len(near) < 30
+            assert len(near) < 10
             assert origin(result, sketches, 0, of.unit) == origin(result, dict(sketches), 0, of.unit)
             assert factor != 1 or explanations(result, sketches, 0, of.unit) == [Combination((rank,), 1.0)]
     far = [rank for rank in sketches if fits(sums(parts[3]), sketches, Combination((rank,), 1.0), of.unit)]
