@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import commands
+import device
 import measure
 import overhead
 import records
@@ -38,6 +39,8 @@ def main() -> int:
         print(f"\n# {title}\n", flush=True)
         failed |= benchmark.main([*backend, *arguments])
     if options.backend == "torch":
+        print("\n# Device\n", flush=True)
+        failed |= device.main(["--repeats", "3"])
         print("\n# Commands\n", flush=True)
         failed |= commands.main(real)
     return failed

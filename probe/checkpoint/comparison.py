@@ -63,6 +63,7 @@ def judge(pair: Pair, told: Measured | None = None) -> Parameter:
     if measured is None:
         return _other_shape(pair, row)
     _fill(row, measured)
+    pair.seen = measured.seen
     if pair.wrong and row.verdict not in (DIFFERENT, UNKNOWN):
         row.verdict = DIFFERENT
         words = "" if pair.wrong.startswith("is the golden one") else words

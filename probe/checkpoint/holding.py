@@ -15,7 +15,7 @@ import numpy as np
 from probe.checkpoint.fingerprints.entry import Fingerprinted, is_whole
 from probe.checkpoint.fingerprints.judging import measure
 from probe.checkpoint.fingerprints.telling import changes
-from probe.checkpoint.measuring import is_complex
+from probe.checkpoint.measuring import Seen, is_complex, least_error
 from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.report import CLOSE, DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, UNKNOWN, Parameter
 from probe.checkpoint.sampling import SLACK, Samples, apart, sample
@@ -98,7 +98,7 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
         if not words and pair.other is not None and told < _MOST_TOLD:
             told += 1
             other = pair.tensors[1]
-            words = "; ".join(_done(one, other, pair.key))
+            words = "; ".join(_done(one, other, pair.key, pair.seen))
             words = words or _tied(pair, golden[other.shape, is_complex(other)])
         row.how = "; ".join(filter(None, (row.how, words)))
 
@@ -171,8 +171,8 @@ def _tied(pair: Pair, golden: _Golden) -> str:
     return ""
 
 
-def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
-    """A change of all numbers of a parameter, or of the order of its rows."""
+def _done(one: Tensor, other: Tensor, key: str, seen: Seen | None) -> Iterator[str]:
+    """A change of all numbers of a parameter, or of the order of its rows; read again only if `seen` leaves it open."""
     if one.shape != other.shape or max(one.nbytes, other.nbytes) > _LARGEST or not one.size:
         return
     if any(is_complex(each) or format_of(each.dtype) is None for each in (one, other)):
@@ -182,6 +182,12 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if isinstance(one, Fingerprinted) or isinstance(other, Fingerprinted):
         yield from changes(one, other)
         return
+    if seen is not None and not seen.has_zeros_alone:
+        if seen.is_multiple and seen.factor:
+            yield f"{seen.factor:.6g} times the golden"
+            return
+        if not seen.may_be_moved and (len(one.shape) < 2 or 2 * seen.other_rows > one.shape[0]):
+            return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         bad = ~np.isfinite(left), ~np.isfinite(right)
@@ -198,10 +204,11 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
         if not values.any():
             yield words
             return
-    factor = float(np.vdot(right, left).real / np.vdot(right, right).real)
-    if factor and _are_close(left, right, factor, _rounding(one, other)):
-        yield f"{factor:.6g} times the golden"
-        return
+    if seen is None:
+        factor = _factor(left, right)
+        if factor and _are_close(left, right, factor, least_error(one.dtype, other.dtype)):
+            yield f"{factor:.6g} times the golden"
+            return
     for turned in (False, True) if left.ndim == 2 else (False,):
         moved = _moved(left.T if turned else left, right.T if turned else right)
         if moved is not None:
@@ -224,10 +231,14 @@ def _are_close(left: Array, right: Array, factor: float, most: float) -> bool:
     )
 
 
-def _rounding(one: Tensor, other: Tensor) -> float:
-    """The relative error of a product that is rounded to both formats."""
-    digits = [format_.digits for each in (one, other) if (format_ := format_of(each.dtype)) is not None]
-    return 2.0 ** (2 - min(digits)) if min(digits) else 0.0
+def _factor(left: Array, right: Array) -> float:
+    """The factor by which `right` comes nearest to `left`; sums in float32 would miss it by more than its rounding."""
+    products = squares = 0.0
+    mine, its = left.reshape(-1), right.reshape(-1)
+    for at in range(0, mine.size, _AT_ONCE):
+        one, other = (each[at : at + _AT_ONCE].astype(np.float64) for each in (mine, its))
+        products, squares = products + float(np.dot(one, other)), squares + float(np.dot(other, other))
+    return products / squares if squares else 0.0
 
 
 def _moved(left: Array, right: Array) -> Array | None:

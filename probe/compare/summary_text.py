@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from probe.common import log
 from probe.common.align.calls import ERROR, PASS, WARNING, Row
@@ -21,6 +25,9 @@ UNTOLD = "cannot be told"
 PREVIOUS = "follows"
 """The style of what a divergence has reached."""
 
+_ONE_BY_ONE = 8
+"""Ranks of one step that are named one by one where all of them say the same; of a thousand nobody would find the
+others. A guess."""
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red", PREVIOUS: "dim"}
 
 
@@ -104,7 +111,7 @@ def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]
             reached.setdefault(summary.follows, []).append(summary)
     found = []
     for origin, those in reached.items():
-        names = "; ".join(in_words(each.step, each.label) for each in those)
+        names = "; ".join(_named(those))
         verb = "is" if len(those) == 1 else "are"
         where = in_words(origin.step, origin.label)
         found.append(
@@ -328,8 +335,51 @@ def print_metrics(rows: Iterable[Row], algorithms: Sequence[str] = ()) -> None:
 
 
 def styled_lines(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """The divergence of the runs, then each pair of dumps; each line with a style of rich, or an empty text."""
+    """The divergence of the runs, then each pair of dumps; each line with a style of rich, or an empty text.
+
+    Ranks of one step that say the same share their lines if they are more than a few.
+    """
     found = headline(summaries)
-    for summary in summaries:
-        found += lines(summary)
+    for alike in _alike(summaries):
+        found += lines(alike[0]) if len(alike) == 1 else _shared_lines(alike)
     return [(text, _COLOURS.get(verdict, "")) for text, verdict in found]
+
+
+def _alike(summaries: Sequence[Summary]) -> Iterator[list[Summary]]:
+    """Many ranks of one step whose lines differ in the rank alone, together; the others one by one, in order."""
+    for _, of_step in groupby(summaries, key=attrgetter("step")):
+        every = list(of_step)
+        groups: dict[tuple[tuple[str, str], ...], list[Summary]] = {}
+        for summary in every if len(every) > _ONE_BY_ONE else ():
+            if _rank_of(summary) is not None:
+                groups.setdefault(tuple(lines(replace(summary, label="", tables=[]))), []).append(summary)
+        shared = {id(each): group for group in groups.values() if len(group) > _ONE_BY_ONE for each in group}
+        for summary in every:
+            group = shared.get(id(summary), [summary])
+            if group[0] is summary:
+                yield group
+
+
+def _shared_lines(alike: Sequence[Summary]) -> list[tuple[str, str]]:
+    first = replace(alike[0], label=f"each of {_ranks_of(alike)}", tables=[])
+    folders = dict.fromkeys(os.path.dirname(table) for each in alike for table in each.tables)
+    return [*lines(first), *((f"  tables: {folder or '.'}, of each rank", "") for folder in folders)]
+
+
+def _named(summaries: Sequence[Summary]) -> Iterator[str]:
+    """The steps and ranks of summaries in words, many ranks of one step as one."""
+    for step, of_step in groupby(summaries, key=attrgetter("step")):
+        every = list(of_step)
+        if len(every) > _ONE_BY_ONE and all(_rank_of(each) is not None for each in every):
+            yield in_words(step, _ranks_of(every))
+        else:
+            yield from (in_words(step, each.label) for each in every)
+
+
+def _ranks_of(summaries: Sequence[Summary]) -> str:
+    return f"ranks {numbers(sorted(rank for each in summaries if (rank := _rank_of(each)) is not None))}"
+
+
+def _rank_of(summary: Summary) -> int | None:
+    digits = summary.label.removeprefix("rank")
+    return int(digits) if digits.isdecimal() and digits != summary.label else None

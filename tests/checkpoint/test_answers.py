@@ -17,6 +17,7 @@ import probe
 from probe.api import cli
 from probe.checkpoint.output import lines
 from probe.checkpoint.report import Parameter, Report
+from probe.common.numerics import values
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -211,6 +212,27 @@ def test_a_parameter_that_holds_another_one_says_which(tmp_path: Path, weights: 
 def test_a_change_of_a_whole_parameter_is_said(change: Any, words: str, tmp_path: Path, weights: Weights) -> None:
     (row,) = bad(compared(tmp_path, {**weights, UP: change(weights[UP])}, weights))
     assert row.name == UP and words in row.how
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_factor_is_told_of_all_numbers_and_of_no_part_of_them(
+    is_compiled: bool, dtype: Any, tmp_path: Path, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(values, "_compiled", None)
+    # Several blocks, of which the first is zero. Sums of them in float32 have fewer digits than the numbers.
+    drawn = np.random.default_rng(3).uniform(0.5, 2, (700, 500)).astype(dtype)
+    drawn[:100] = 0
+    other = (drawn / dtype(3.7)).astype(dtype)
+    (row,) = bad(compared(tmp_path, {**weights, UP: other}, {**weights, UP: drawn}))
+    assert row.verdict == "different" and row.how.endswith(" times the golden")
+    assert float(row.how.split()[0]) == pytest.approx(1 / 3.7, rel=5e-4 if dtype is np.float16 else 2e-5)
+    for at in ((0, 0), (699, 499)):
+        apart = other.copy()
+        apart[at] += dtype(0.01)
+        (row,) = bad(compared(tmp_path, {**weights, UP: apart}, {**weights, UP: drawn}))
+        assert row.verdict == "different" and row.how == ""
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

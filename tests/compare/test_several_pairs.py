@@ -94,6 +94,28 @@ def test_of_eleven_steps_folders_and_lines_stand_in_order(tmp_path: Path, capsys
     assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(11)])
 
 
+def test_many_ranks_that_say_the_same_share_their_lines_and_others_stand_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = two_runs(tmp_path, [f"step0/rank{number}" for number in range(20)])
+    for number in (*range(7), *range(8, 20)):
+        shutil.copy(golden / f"step0/rank{number}/dump.json", target / f"step0/rank{number}/dump.json")
+    assert compare(target, golden, tmp_path / "out") == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("time:")]
+    folder = tmp_path / "out" / "step0"
+    (shared,) = [index for index, line in enumerate(said) if line.startswith("step 0, each of ranks 0-6, 8-19: 1 rows")]
+    assert f"  tables: {folder}, of each rank" in said[shared:] and len(list(folder.iterdir())) == 20
+    (alone,) = [index for index, line in enumerate(said) if line.startswith("step 0, rank 7: ")]
+    assert "step 0, rank 7" in said[0] and f"  table: {folder}" in "\n".join(said[alone:])
+    # Of a few ranks each has lines of its own.
+    for number in range(8, 20):
+        shutil.rmtree(target / f"step0/rank{number}")
+        shutil.rmtree(golden / f"step0/rank{number}")
+    assert compare(target, golden, tmp_path / "few") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("step 0, rank ") for line in said) == 8
+
+
 def test_a_process_that_is_killed_costs_its_own_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(5)], real_data=True)
     assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 2

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from probe.checkpoint.fingerprints.entry import facing
+from probe.checkpoint.measuring import Seen
 from probe.checkpoint.scheme import is_known, layer_of
 from probe.checkpoint.stored import Tensor
 
@@ -63,6 +64,8 @@ class Pair:
     """True if something says that the two sides have different layouts."""
     wrong: str = ""
     """The reason why this reading is a difference, though the values agree in it."""
+    seen: Optional[Seen] = None  # noqa: UP045
+    """Sums over both, by which they need not be read again to tell what was done to one."""
 
     @property
     def key(self) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from probe.common.numerics.formats import Format
 from probe.common.numerics.statistics import NOT_AVAILABLE, SHAPE_UNMATCHED, SPECIAL_VALUES_DIFFER, UNSUPPORTED
 
-_compiled: Callable[[int, int, int, float, float], tuple[float, ...]] | None
+_compiled: Callable[[int, int, int, float, float, float, float], tuple[float, ...]] | None
 try:
     from probe.common.numerics import _differences
 except ImportError:
@@ -44,21 +44,27 @@ class Sums(NamedTuple):
     """The largest difference in units in the last place of the format."""
     units: float
     """The sum of these."""
+    not_multiples: float
+    """The number of elements that are not the factor times those of the other vector, up to the relative error."""
 
 
-def differences(one: NDArray[Any], other: NDArray[Any], of: Format | None) -> Sums | None:
+def differences(
+    one: NDArray[Any], other: NDArray[Any], of: Format | None, factor: float = 0.0, error: float = 0.0
+) -> Sums | None:
     """The numbers of two vectors of one length; ``None`` if there is no compiled function for them.
 
     Args:
         one: The first vector, in float32; there is no compiled function for another dtype.
         other: The second vector, in float32.
         of: The format whose units in the last place count; ``None`` counts none.
+        factor: The factor that the first vector may be the second one times.
+        error: The relative error with which it may be.
     """
     if _compiled is None or not one.dtype == other.dtype == np.float32 or (of is not None and of.tapers):
         return None
     one, other = np.ascontiguousarray(one), np.ascontiguousarray(other)
     smallest, unit = (1.0, 1.0) if of is None else (float(of.smallest_normal), 2.0 * of.unit)
-    return Sums(*_compiled(one.ctypes.data, other.ctypes.data, one.size, smallest, unit))
+    return Sums(*_compiled(one.ctypes.data, other.ctypes.data, one.size, smallest, unit, factor, error))
 
 
 # --- values
@@ -230,6 +236,11 @@ class Totals:
         self._squares_difference += sums.squares
         self._largest = max(self._largest, sums.largest)
         self._largest_relative = max(self._largest_relative, sums.largest_relative)
+
+    @property
+    def squares(self) -> tuple[float, float, float]:
+        """The sums of the squares of the first, of the second, and of the products of both."""
+        return self._squares_target, self._squares_golden, self._products
 
     @property
     def is_finite(self) -> bool:

@@ -15,7 +15,7 @@ from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import DumpLocation, find_dumps, warn_of_left_out
 from probe.common.environment.environment_file import environment_of_file
 from probe.common.errors import MsprobeException
-from probe.compare.ranks.combination import Combination, in_words
+from probe.compare.ranks.combination import Combination, in_words, listed
 from probe.compare.ranks.rank_facts import RankFacts, facts_of
 from probe.compare.ranks.reductions import Reductions, WrongReduction, check_reductions
 from probe.compare.ranks.replicas import ReducedGradient, StepReplicas, replicas_of, rounded, usual
@@ -293,7 +293,7 @@ class _History:
             # A rank's own tensor is another one on each rank.
             found = "what each rank itself gave: never reduced" if each.found.endswith("never reduced") else each.found
             text = f"returned {found or 'no sum over any of its ranks'}; expected {each.expected} over ranks "
-            alike.setdefault(f"{text}{', '.join(map(str, each.ranks))}", []).append(each)
+            alike.setdefault(f"{text}{listed(each.ranks)}", []).append(each)
         for text, calls in alike.items():
             if f"wrong {text}" in self._told:
                 continue
@@ -363,4 +363,4 @@ def _text(found: RankFinding) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    return f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}"

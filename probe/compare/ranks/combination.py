@@ -7,14 +7,16 @@ and what a reduction of float32 or bfloat16 rounds bounds how far off it may be.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.numerics.rounding import lost_in_sum
+from probe.shards.split import numbers
 
 Sums = NDArray[np.float64]
 """The 64 sums of a sketch, shape ``[64]``."""
@@ -23,6 +25,8 @@ _SAFETY = 4.0
 """The factor between the rounding errors that are estimated and those that are allowed."""
 _SKETCH = 2.0**-22
 """The relative error of a sketch: four roundings to float32, of a part of it, of its sums and of the result."""
+_FLOAT64 = 1 + 1e-9
+"""The room for roundings of a sum of 64 products in float64, which are 64 * 2^-53 at most."""
 _MOST_RANKS = 8
 """Ranks of which every group is tried: 255 groups."""
 
@@ -34,21 +38,95 @@ class Combination(NamedTuple):
     factor: float
 
 
-def total(parts: Mapping[int, Sums], ranks: Sequence[int]) -> Sums:
-    """The sketch of the sum of the tensors of some ranks."""
-    found: Sums = np.sum([parts[rank] for rank in ranks], axis=0)
-    return found
+class _Whole(NamedTuple):
+    """The sketch of the sum of the tensors of some ranks, and what bounds its rounding."""
+
+    sums: Sums
+    size: float
+    spread: float
+    """The root of the sum of the squares of the norms."""
+    sizes: float
+    """The sum of the norms."""
+
+
+class Sketches(dict[int, Sums]):
+    """The sketches of what each rank gave, with their sums over some ranks, against which many results are held."""
+
+    def __init__(self, parts: Mapping[int, Sums]) -> None:
+        super().__init__(parts)
+        self._wholes: dict[tuple[int, ...], _Whole] = {}
+
+    @classmethod
+    def of(cls, parts: Mapping[int, Sums]) -> Sketches:
+        """The sketches themselves, if these are any."""
+        return parts if isinstance(parts, Sketches) else cls(parts)
+
+    def whole(self, ranks: tuple[int, ...]) -> _Whole:
+        """The sum of the tensors of some ranks."""
+        found = self._wholes.get(ranks)
+        if found is None:
+            sums: Sums = np.sum([self[rank] for rank in ranks], axis=0)
+            sizes = [float(np.linalg.norm(self[rank])) for rank in ranks]
+            found = _Whole(sums, float(np.linalg.norm(sums)), math.hypot(*sizes), sum(sizes))
+            self._wholes[ranks] = found
+        return found
+
+    @cached_property
+    def _rows(self) -> tuple[list[int], Sums, Sums]:
+        """The ranks, their sketches as rows, and the norms of these."""
+        rows = np.array(list(self.values()))
+        return list(self), rows, np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+    def near(self, result: Sums, unit: float) -> list[int]:
+        """The ranks of which the result may be that of one alone, or a multiple of it; none that `fits` is left out.
+
+        If `result` is `factor * part` up to the distance `share * abs(factor) * size`, the multiple nearest to it is no
+        further away, and has at least ``1 - share`` times that factor.
+        """
+        ranks, rows, sizes = self._rows
+        share = float(_allowed(1.0, 1, 1.0, 1.0, 1.0, unit))
+        if share >= 1:
+            return ranks
+        squares = sizes * sizes
+        with np.errstate(all="ignore"):
+            factors = np.where(squares > 0, rows @ result / squares, 0)
+            allowed = _FLOAT64 * share / (1 - share) * np.abs(factors) * sizes
+            # No element is further away than all together.
+            off = np.abs(result - factors[:, np.newaxis] * rows).max(1)
+        return [ranks[index] for index in np.flatnonzero(~(off > allowed)).tolist()]
+
+
+def _allowed(factor: Any, count: int, size: Any, spread: Any, sizes: Any, unit: float) -> Any:
+    """The distance that rounding may make: the partial sums are rounded, and the product with the factor."""
+    lost = lost_in_sum(count, unit)
+    rounding = np.hypot(lost.of_terms * spread, lost.of_sum * size) + unit * size
+    return factor * _SAFETY * (rounding + _SKETCH * sizes)
 
 
 def fits(result: Sums, parts: Mapping[int, Sums], what: Combination, unit: float) -> bool:
     """True if the result is this combination, up to the rounding of a dtype with unit roundoff `unit`."""
-    whole = total(parts, what.ranks)
-    size, sizes = float(np.linalg.norm(whole)), [float(np.linalg.norm(parts[rank])) for rank in what.ranks]
-    # The partial sums are rounded, and the product with the factor.
-    lost = lost_in_sum(len(sizes), unit)
-    rounding = math.hypot(lost.of_terms * math.hypot(*sizes), lost.of_sum * size) + unit * size
-    allowed = abs(what.factor) * _SAFETY * (rounding + _SKETCH * sum(sizes))
-    return float(np.linalg.norm(result - what.factor * whole)) <= allowed
+    whole = Sketches.of(parts).whole(what.ranks)
+    allowed = _allowed(abs(what.factor), len(what.ranks), whole.size, whole.spread, whole.sizes, unit)
+    return bool(np.linalg.norm(result - what.factor * whole.sums) <= allowed)
+
+
+def largest_distance(all_sums: Sequence[Sums]) -> float:
+    """The largest distance of any two."""
+    rows = np.array(list({sums.tobytes(): sums for sums in all_sums}.values()))
+    if len(rows) <= _MOST_RANKS:
+        return max(distance(one, other) for one in rows for other in rows)
+    # Of a thousand ranks there are a million pairs: those that may be furthest apart are looked for in numpy's loops.
+    sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    found = 0.0
+    for row, size in zip(rows, sizes):
+        apart = rows - row
+        with np.errstate(all="ignore"):
+            far = np.sqrt(np.einsum("ij,ij->i", apart, apart)) / np.maximum(sizes, size)
+        far = np.where(np.isnan(far), 0, far)
+        if far.max() * _FLOAT64 >= found:
+            near = np.flatnonzero(far * _FLOAT64 >= far.max()).tolist()
+            found = max(found, *(max(distance(row, rows[index]), distance(rows[index], row)) for index in near))
+    return found
 
 
 def distance(result: Sums, expected: Sums) -> float:
@@ -68,7 +146,8 @@ def explanations(result: Sums, parts: Mapping[int, Sums], own: int, unit: float)
         own: the rank that has the result; it may have given nothing.
         unit: the unit roundoff of the coarsest dtype.
     """
-    for candidates in _candidates(tuple(parts), own):
+    parts = Sketches.of(parts)
+    for candidates in _candidates(tuple(parts), own, lambda: parts.near(result, unit)):
         found = [each for each in candidates if fits(result, parts, each, unit)]
         if found:
             return found
@@ -78,7 +157,8 @@ def explanations(result: Sums, parts: Mapping[int, Sums], own: int, unit: float)
 
 def scaled_sum(result: Sums, parts: Mapping[int, Sums], ranks: tuple[int, ...], unit: float) -> Combination | None:
     """The sum over some ranks with the factor that fits best; ``None`` if none does, or the sum is zero."""
-    whole = total(parts, ranks)
+    parts = Sketches.of(parts)
+    whole = parts.whole(ranks).sums
     square = float(whole @ whole)
     if not square:
         return None
@@ -98,25 +178,45 @@ def origin(result: Sums, parts: Mapping[int, Sums], own: int, unit: float) -> Co
 
     All ranks are tried first, then the own one, another one, and groups. One number is a multiple of any other.
     """
+    parts = Sketches.of(parts)
     every = tuple(parts)
     count = len(every)
     sizes = range(count - 1, 1, -1) if count <= _MOST_RANKS else ()
-    groups = [every, (own,), *((rank,) for rank in every if rank != own)]
-    groups += [group for size in sizes for group in combinations(every, size)]
-    return next((found for group in groups if (found := scaled_sum(result, parts, group, unit)) is not None), None)
+
+    def sums() -> Iterator[tuple[int, ...]]:
+        yield every
+        yield (own,)
+        yield from ((rank,) for rank in parts.near(result, unit) if rank != own)
+        for size in sizes:
+            yield from combinations(every, size)
+
+    return next((found for group in sums() if (found := scaled_sum(result, parts, group, unit)) is not None), None)
 
 
-def _candidates(ranks: tuple[int, ...], own: int) -> Iterator[list[Combination]]:
+def _candidates(
+    ranks: tuple[int, ...], own: int, near: Callable[[], Sequence[int]]
+) -> Iterator[list[Combination]]:
+    """The combinations that are tried, the simplest first; `near` says which ranks alone are worth it."""
     count = len(ranks)
     whole = [Combination(ranks, 1.0), Combination(ranks, 1 / count)]
     yield [*whole, Combination((own,), 1.0)] if own in ranks else whole
     yield [Combination(ranks, float(count)), Combination(ranks, 1 / count**2)]
-    yield [Combination((rank,), 1.0) for rank in ranks if rank != own]
+    yield [Combination((rank,), 1.0) for rank in near() if rank != own]
     if count > _MOST_RANKS:
         return
     for size in range(count - 1, 1, -1):
         groups = list(combinations(ranks, size))
         yield [Combination(group, factor) for group in groups for factor in (1.0, 1 / size)]
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Ranks in words, each of them if they are few.
+
+    Example:
+        >>> listed([0, 1, 2]), listed(range(9))
+        ('0, 1, 2', '0-8')
+    """
+    return ", ".join(map(str, ranks)) if len(ranks) <= _MOST_RANKS else numbers(ranks)
 
 
 def in_words(what: Combination, own: int, every: Sequence[int]) -> str:
@@ -140,4 +240,4 @@ def in_words(what: Combination, own: int, every: Sequence[int]) -> str:
     text = words.get(what.factor, f"the sum times {what.factor:.4g}")
     if len(what.ranks) == count:
         return text
-    return f"{text} over ranks {', '.join(map(str, what.ranks))} alone: another group"
+    return f"{text} over ranks {listed(what.ranks)} alone: another group"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import hypot, isfinite
+from typing import NamedTuple
 
 from probe.common.collectives.calls import (
     ALL_GATHER,
@@ -19,8 +21,8 @@ from probe.common.collectives.calls import (
 from probe.common.collectives.collectives import CollectiveCall, Exchange, exchanges, is_among
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.formats import unit_roundoff
-from probe.compare.ranks.combination import Combination, Sums, distance, explanations, fits, in_words, total
-from probe.compare.ranks.rank_facts import Part, RankFacts, part_of
+from probe.compare.ranks.combination import Combination, Sketches, distance, explanations, fits, in_words
+from probe.compare.ranks.rank_facts import RankFacts, part_of
 
 _WORDS = {"": "sum", "SUM": "sum", "AVG": "mean"}
 """The result of a reduction by its operation; of others, such as a maximum, sketches tell nothing."""
@@ -77,73 +79,149 @@ def check_reductions(ranks: Sequence[RankFacts], world: Sequence[int]) -> Reduct
         world: all ranks of the run, which take part in a call that names no group.
     """
     found = Reductions()
+    together: dict[int, list[Exchange]] = {}
     for exchange in exchanges([each.calls for each in ranks], world):
         if exchange.call.function.kind in _CHECKED and not exchange.call.record.endswith(".backward"):
-            _check(exchange, found)
+            # The calls that belong together share one object.
+            together.setdefault(id(exchange.members), []).append(exchange)
+    for of_ranks in together.values():
+        gave = _Gave(of_ranks[0].members)
+        for exchange in of_ranks:
+            _check(exchange, gave, found)
     found.wrong.sort(key=lambda each: (each.place, each.rank))
     return found
 
 
-def _check(exchange: Exchange, found: Reductions) -> None:
+class _Parts(NamedTuple):
+    """The tensors that a result is made of."""
+
+    sums: Sketches
+    unit: float
+    """The unit roundoff of the coarsest dtype."""
+    elements: int
+    is_repeated: bool
+    """True if all ranks gave the same tensor, of several elements and not all zero."""
+    gradient: str
+    """The name of the parameter of whose gradient they are; empty if they are none."""
+
+
+class _Gave:
+    """The tensors that the ranks gave to one exchange, worked out once for the results of all of them."""
+
+    def __init__(self, members: Sequence[CollectiveCall]) -> None:
+        self._members = members
+        self._missing: dict[tuple[int, ...], bool] = {}
+        self._expected: dict[tuple[int, tuple[int, ...]], list[dict[int, Item] | None]] = {}
+        self._parts: dict[int, _Parts | None] = {}
+
+    @cached_property
+    def by_rank(self) -> dict[int, list[Item]]:
+        return {member.rank: _given(member) for member in self._members}
+
+    def lacks(self, exchange: Exchange) -> bool:
+        """True if a rank that takes part in the exchange is not recorded."""
+        if exchange.ranks not in self._missing:
+            self._missing[exchange.ranks] = bool(exchange.missing)
+        return self._missing[exchange.ranks] or exchange.call.rank not in self.by_rank
+
+    def expected(self, exchange: Exchange, results: int) -> list[dict[int, Item] | None]:
+        """The tensors that each of the results is made of, by the ranks that gave them; of one in others none."""
+        made_of, own = _CHECKED[exchange.call.function.kind], exchange.call.rank
+        key = results, exchange.sources
+        found = None if made_of in _OF_OWN else self._expected.get(key)
+        if found is None:
+            found = list(made_of(own, sorted(self.by_rank), self.by_rank, results, exchange))
+            if made_of not in _OF_OWN:
+                self._expected[key] = found
+        return found
+
+    def parts(self, exchange: Exchange, items: dict[int, Item]) -> _Parts | None:
+        """The sketches of what `expected` gave; ``None`` if one has none, or another number of elements."""
+        if _CHECKED[exchange.call.function.kind] in _OF_OWN:
+            return _parts_of(items)
+        if id(items) not in self._parts:
+            self._parts[id(items)] = _parts_of(items)
+        return self._parts[id(items)]
+
+    @cached_property
+    def only(self) -> Sketches:
+        """The sketches of ranks that gave one tensor."""
+        found = {rank: part_of(items[0]) for rank, items in self.by_rank.items() if len(items) == 1}
+        return Sketches({rank: part.sums for rank, part in found.items() if part is not None})
+
+    @cached_property
+    def norm(self) -> float | None:
+        """The norm of the first tensors of all ranks together."""
+        return _norm([items[0] for items in self.by_rank.values()])
+
+
+def _parts_of(items: Mapping[int, Item]) -> _Parts | None:
+    parts = {rank: part_of(item) for rank, item in items.items()}
+    known = {rank: part for rank, part in parts.items() if part is not None}
+    elements = {part.elements for part in known.values()}
+    if len(known) < len(parts) or len(elements) != 1:
+        return None
+    sums, unit = Sketches({rank: part.sums for rank, part in known.items()}), max(part.unit for part in known.values())
+    first, *others = sums.values()
+    (size,) = elements
+    is_repeated = size > 1 and bool(first.any()) and all((first == each).all() for each in others)
+    return _Parts(sums, unit, size, is_repeated, _gradient_name(next(iter(items.values()))))
+
+
+def _check(exchange: Exchange, gave: _Gave, found: Reductions) -> None:
     call, kind = exchange.call, exchange.call.function.kind
     if not exchange.flow.results:
         return  # The result is on another rank.
-    if exchange.missing or call.rank not in [member.rank for member in exchange.members]:
+    if gave.lacks(exchange):
         found.skip("a rank of the group is not recorded")
         return
     operation = _operation(call) if kind in (ALL_REDUCE, REDUCE, REDUCE_SCATTER) else ""
     if operation not in _WORDS:
         found.skip(f"of {operation}, sketches tell nothing")
         return
-    results = _tensors(call, exchange.flow.results, OUTPUT)
-    given = {member.rank: _given(member) for member in exchange.members}
-    expected = list(_CHECKED[kind](call.rank, sorted(given), given, len(results), exchange))
+    results, given = _tensors(call, exchange.flow.results, OUTPUT), gave.by_rank
+    expected = gave.expected(exchange, len(results))
     if len(expected) != len(results) or None in expected:
         is_one = len(results) == 1 and all(len(items) == 1 for items in given.values())
         if kind not in (ALL_GATHER, REDUCE_SCATTER) or not is_one:
             found.skip("its parts are in one tensor, which a sketch of the whole does not show")
         elif kind == ALL_GATHER:
-            _check_gathered(exchange, [items[0] for items in given.values()], results[0], found)
+            _check_gathered(exchange, gave.norm, results[0], found)
         elif call.rank == min(given):
             _check_scattered(exchange, [items[0] for items in given.values()], _WORDS[operation], found)
         return
     for result, parts in zip(results, expected):
         assert parts is not None
-        _check_result(exchange, result, parts, given, _WORDS[operation], found)
+        _check_result(exchange, result, gave.parts(exchange, parts), gave, _WORDS[operation], found)
 
 
 def _check_result(
-    exchange: Exchange, result: Item, parts: Mapping[int, Item], given_by: Given, word: str, found: Reductions
+    exchange: Exchange, result: Item, parts: _Parts | None, gave: _Gave, word: str, found: Reductions
 ) -> None:
-    call = exchange.call
-    out, given = part_of(result), {rank: part_of(item) for rank, item in parts.items()}
-    if out is None or any(part is None or part.elements != out.elements for part in given.values()):
+    call, out = exchange.call, part_of(result)
+    if out is None or parts is None or parts.elements != out.elements:
         found.skip("a tensor has no sketch, or is not finite")
         return
-    sums: dict[int, Sums] = {rank: part.sums for rank, part in given.items() if part is not None}
-    every = tuple(sums)
-    unit = max(out.unit, *(part.unit for part in given.values() if part is not None))
+    every, unit = tuple(parts.sums), max(out.unit, parts.unit)
     meant = Combination(every, 1.0 if word == "sum" or len(every) == 1 else 1 / len(every))
     found.checked += 1
-    if fits(out.sums, sums, meant, unit):
-        if len(every) > 1 and word == "sum" and _is_repeated(sums, out):
-            name = _gradient_name(next(iter(parts.values())))
-            if name and call.rank == min(every):
-                found.equal_inputs.append((call, name))
+    if fits(out.sums, parts.sums, meant, unit):
+        is_repeated = len(every) > 1 and word == "sum" and parts.is_repeated
+        if is_repeated and parts.gradient and call.rank == min(every):
+            found.equal_inputs.append((call, parts.gradient))
         return
     # The tensor of one rank is expected: that of another one, or the own buffer, may have been returned.
-    others = {rank: part_of(items[0]) for rank, items in given_by.items() if len(every) == len(items) == 1}
-    known = {**{rank: part.sums for rank, part in others.items() if part is not None}, **sums}
+    known = parts.sums if len(every) > 1 else Sketches({**gave.only, **parts.sums})
     what = explanations(out.sums, known, call.rank, unit)
     words = " or ".join(dict.fromkeys(in_words(each, call.rank, exchange.ranks) for each in what))
     expected = f"the {word}" if len(every) > 1 else f"what rank {every[0]} gave"
-    apart = distance(out.sums, meant.factor * total(sums, every))
+    apart = distance(out.sums, meant.factor * parts.sums.whole(every).sums)
     found.wrong.append(WrongReduction(call.record, call.rank, call.index, expected, words, apart, exchange.ranks))
 
 
-def _check_gathered(exchange: Exchange, given: Sequence[Item], result: Item, found: Reductions) -> None:
+def _check_gathered(exchange: Exchange, expected: float | None, result: Item, found: Reductions) -> None:
     """Hold the norm of a tensor that should have the parts of all ranks against theirs: their squares add up."""
-    expected, returned = _norm(given), _norm([result])
+    returned = _norm([result])
     if expected is None or returned is None:
         found.skip("its parts are in one tensor, and a norm is missing")
         return
@@ -161,7 +239,7 @@ def _check_scattered(exchange: Exchange, given: Sequence[Item], word: str, found
         found.skip("its parts are in one tensor, and a norm or a sketch is missing")
         return
     count, norms = len(given), [float((part.sums @ part.sums) ** 0.5) for part in parts]
-    whole = total({index: part.sums for index, part in enumerate(parts)}, range(count))
+    whole = Sketches({index: part.sums for index, part in enumerate(parts)}).whole(tuple(range(count))).sums
     size = float((whole @ whole) ** 0.5)
     if size <= 16 * count * max(part.unit for part in parts) * sum(norms):
         found.skip("its sum cancels, so that its norm tells nothing")
@@ -192,12 +270,6 @@ def _norm(items: Sequence[Item]) -> float | None:
     """The norm of several tensors together; ``None`` where one has none, or an infinite one."""
     norms = [item.norm for item in items if type(item.norm) is float and isfinite(item.norm)]
     return hypot(*norms) if len(norms) == len(items) else None
-
-
-def _is_repeated(sums: Mapping[int, Sums], out: Part) -> bool:
-    """True if all ranks gave the same tensor, of several elements and not all zero."""
-    first, *others = sums.values()
-    return out.elements > 1 and bool(first.any()) and all((first == each).all() for each in others)
 
 
 def _gradient_name(item: Item) -> str:
@@ -275,3 +347,5 @@ _CHECKED = {
     ALL_TO_ALL: _exchanged,
     BROADCAST: _broadcast,
 }
+_OF_OWN = (_scattered, _exchanged)
+"""Those that give each rank a result of other tensors."""

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from probe.compare.ranks.combination import Combination, Sums, distance, explanations, fits, origin, usual_factors
+from probe.compare.ranks.combination import (
+    Combination,
+    Sketches,
+    Sums,
+    explanations,
+    fits,
+    largest_distance,
+    origin,
+    usual_factors,
+)
 from probe.compare.ranks.rank_facts import Part, RankFacts
 
 _FEWEST = 4
@@ -56,7 +65,7 @@ class StepReplicas:
         if shared.is_equal:
             self.equal.append(Replica(name, tuple(each.rank for each in ranks)))
         else:
-            self.apart[name] = _largest(shared.parts)
+            self.apart[name] = largest_distance([part.sums for part in shared.parts])
             whole = _gradient(name, ranks)
             # Those of two parts of a model have nothing in common.
             if whole is not None and whole.are_equal and any(ranks[0].taken[name].sums):
@@ -108,10 +117,6 @@ class _Shared:
         return all((first.sums == part.sums).all() for part in others)
 
 
-def _largest(parts: Sequence[Part]) -> float:
-    return max(distance(one.sums, other.sums) for one in parts for other in parts)
-
-
 def _groups(having: Sequence[RankFacts], name: str) -> Iterator[list[RankFacts]]:
     """The ranks that have a parameter with the same bits, if there are several."""
     groups: dict[bytes, list[RankFacts]] = {}
@@ -123,10 +128,10 @@ def _groups(having: Sequence[RankFacts], name: str) -> Iterator[list[RankFacts]]
 def _gradient(name: str, ranks: Sequence[RankFacts]) -> ReducedGradient | None:
     if not all(name in each.taken for each in ranks):
         return None
-    local: dict[int, Sums] = {each.rank: each.local[name].sums for each in ranks if name in each.local}
+    local = Sketches({each.rank: each.local[name].sums for each in ranks if name in each.local})
     unit = max((each.local[name].unit for each in ranks if name in each.local), default=2.0**-24)
     taken = {each.rank: each.taken[name].sums for each in ranks}
-    first = next(iter(taken.values()))
+    one = Sketches({0: next(iter(taken.values()))})
     is_asked, is_small = len(local) == len(ranks), ranks[0].taken[name].elements < _FEWEST
     # A factor that fits says nothing of one number, and little of two in a short dtype.
     find = _only_explanation if is_small else origin
@@ -134,8 +139,8 @@ def _gradient(name: str, ranks: Sequence[RankFacts]) -> ReducedGradient | None:
         name,
         tuple(taken),
         {rank: find(sums, local, rank, unit) if is_asked else None for rank, sums in taken.items()},
-        all(fits(sums, {0: first}, Combination((0,), 1.0), unit) for sums in taken.values()),
-        max(distance(one, other) for one in taken.values() for other in taken.values()),
+        all(fits(sums, one, Combination((0,), 1.0), unit) for sums in taken.values()),
+        largest_distance(list(taken.values())),
         max(each.micro_batches.get(name, 0) for each in ranks),
     )
 

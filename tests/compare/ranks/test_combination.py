@@ -8,7 +8,18 @@ import pytest
 from probe.common.numerics.formats import FORMATS
 from probe.common.numerics.rounding import rounded_to
 from probe.common.numerics.sketch import sketch
-from probe.compare.ranks.combination import Combination, Sums, explanations, fits, in_words, origin
+from probe.compare.ranks.combination import (
+    Combination,
+    Sketches,
+    Sums,
+    distance,
+    explanations,
+    fits,
+    in_words,
+    largest_distance,
+    listed,
+    origin,
+)
 from probe.compare.ranks.reductions import fits_estimate
 
 ELEMENTS = 4000
@@ -66,6 +77,35 @@ def test_tensors_that_are_the_same_on_all_ranks_may_be_several_things() -> None:
     same = {rank: sums(np.arange(100.0)) for rank in range(2)}
     found = explanations(same[0], same, 0, 2.0**-24)
     assert found == [Combination((0, 1), 0.5), Combination((0,), 1.0)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_of_many_ranks_the_one_whose_tensor_or_multiple_came_out_is_found_among_few(dtype: str) -> None:
+    of = FORMATS[dtype.replace("_", "")]
+    random = np.random.default_rng(4)
+    parts = [rounded_to(random.standard_normal(200), of) for _ in range(60)]
+    sketches = Sketches(dict(enumerate(map(sums, parts))))
+    for rank, factor in ((17, 1.0), (50, 1.0), (50, 0.3)):
+        result = sums(rounded_to(parts[rank] * factor, of))
+        near = sketches.near(result, of.unit)
+        assert rank in near
+        if of.unit < 2.0**-8:
+            assert len(near) < 10
+            assert origin(result, sketches, 0, of.unit) == origin(result, dict(sketches), 0, of.unit)
+            assert factor != 1 or explanations(result, sketches, 0, of.unit) == [Combination((rank,), 1.0)]
+    far = [rank for rank in sketches if fits(sums(parts[3]), sketches, Combination((rank,), 1.0), of.unit)]
+    assert set(far) <= set(sketches.near(sums(parts[3]), of.unit))
+
+
+def test_the_largest_distance_of_many_is_that_of_all_pairs() -> None:
+    random = np.random.default_rng(5)
+    every = [sums(random.standard_normal(50) * random.choice([1, 1e-3, 0])) for _ in range(40)]
+    assert largest_distance(every) == max(distance(one, other) for one in every for other in every)
+    assert largest_distance([every[0]] * 20) == 0
+
+
+def test_few_ranks_are_named_and_many_by_their_ends() -> None:
+    assert listed([0, 1, 2, 3]) == "0, 1, 2, 3" and listed([0, *range(2, 1000)]) == "0, 2-999"
 
 
 def test_a_norm_fits_its_estimate_by_a_sketch_and_half_or_twice_of_it_rarely_does() -> None:
