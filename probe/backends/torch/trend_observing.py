@@ -218,7 +218,7 @@ def innermost(optimizer: Any) -> Any:
 def optimizer_state(optimizer: Any, parameter: Any) -> Mapping[str, Any]:
     """The tensors of more than one number that the optimizer keeps for `parameter`."""
     held = getattr(innermost(optimizer), "state", None)
-    found = held.get(parameter) if isinstance(held, Mapping) and parameter in held else None
+    found = held.get(parameter) if isinstance(held, Mapping) else None
     if not isinstance(found, Mapping):
         return {}
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor) and value.dim()} or {
