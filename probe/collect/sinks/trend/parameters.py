@@ -178,9 +178,11 @@ class ParameterTrends:
         parameter = self._attached[index]
         if self._wanted.main_gradients:
             gradient = self._main(parameter, gradient)
-        row = self._row(parameter, "gradient", gradient, micro)
-        if row is None:
+        measured = self._measurers["gradient"].measure(gradient)
+        if measured is None:
             return
+        more = ("",) if self._more else ()
+        row: TrendRow = _new(TrendRow, (parameter.name, parameter.chunk, micro, *measured, next(self._order), more))
         if each:
             self.unreduced.rows.append(row)
         else:
@@ -344,11 +346,3 @@ class ParameterTrends:
         more = (parameter.placement,) if table.more else ()
         row = parameter.name, parameter.chunk, 0, *measured, next(self._order), more
         table.rows.append(_new(TrendRow, row))
-
-    def _row(self, parameter: Parameter, group: str, value: Any, micro: int) -> TrendRow | None:
-        measured = self._measurers[group].measure(value)
-        if measured is None:
-            return None
-        more = ("",) if self._more else ()
-        row: TrendRow = _new(TrendRow, (parameter.name, parameter.chunk, micro, *measured, next(self._order), more))
-        return row
