@@ -117,9 +117,7 @@ class Evidence:
 
         NaN where only one side has any: a tensor that one side lacks has no difference.
         """
-        rows = judged.call.rows
-        given, returned = [row for row in rows if goes_in(row)], [row for row in rows if not goes_in(row)]
-        return self._size(judged.inputs, given), self._size(judged.outputs, returned)
+        return self._size(judged.inputs, judged, into=True), self._size(judged.outputs, judged, into=False)
 
     def is_nonfinite(self, judged: JudgedCall) -> bool:
         """True if a tensor of the call is finite on one side alone."""
@@ -137,8 +135,11 @@ class Evidence:
         is_nonfinite = row.target.is_tensor and math.isinf(self.difference(row))
         return ShownItem(row, judged.parameter, goes_in(row), is_nonfinite)
 
-    def _size(self, largest: float, rows: Sequence[Row]) -> float:
-        if not math.isinf(largest) or any(map(self._is_infinite, rows)):
+    def _size(self, largest: float, judged: JudgedCall, into: bool) -> float:
+        if not math.isinf(largest):
+            return largest
+        rows = [row for row in judged.call.rows if goes_in(row) is into]
+        if any(map(self._is_infinite, rows)):
             return largest
         return max((self.difference(row) for row in rows if _is_tensor_of_both(row)), default=math.nan)
 

@@ -32,7 +32,7 @@ from probe.compare.evidence import (
 from probe.compare.evidence import SAME as CALL_SAME
 from probe.compare.evidence import STRUCTURE as CALL_STRUCTURE
 from probe.compare.evidence import UNEXPLAINED as CALL_UNEXPLAINED
-from probe.graph.graph import GROUP, Graph, graph_of
+from probe.graph.graph import GROUP, Graph, graph_beside, graph_of
 from probe.graph.page.prefixes import Code
 from probe.graph.pairing import (
     ALIGNED,
@@ -166,7 +166,7 @@ def _diff_of(
     graph = graph_of(target)
     if golden is None:
         return _alone(target, graph)
-    other = graph_of(golden)
+    other = graph_beside(target, graph, golden)
     manual = expanded(pairs, graph, other)
     by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
     options = replace(options, pairs=by_hand)

@@ -11,7 +11,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Optional
 
@@ -204,6 +204,8 @@ class Graph:
     """1 where the dump has values of the call; 0 of groups, the root, and calls that were not recorded."""
     micro_steps: array[int]
     """The number of the micro step that a node belongs to; all 0 where there is one."""
+    index: dict[str, int]
+    """The node of each name."""
     framework: str = "pytorch"
     task: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     level: Optional[str] = None  # noqa: UP045
@@ -218,11 +220,6 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.names)
-
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """The node of each name."""
-        return {name: node for node, name in enumerate(self.names)}
 
     @cached_property
     def children(self) -> list[list[int]]:
@@ -286,6 +283,42 @@ def graph_of(dump: Dump) -> Graph:
     parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
     _attach_orphans(parents, notes)
     return _ordered(dump, parents, set(records), notes, is_flat=not tree)
+
+
+def graph_beside(target: Dump, graph: Graph, golden: Dump) -> Graph:
+    """The graph of a golden run, which has the nodes of the target's graph if both made the same calls.
+
+    Args:
+        target, graph: the target and its graph.
+        golden: the dump of the golden run.
+
+    Raises:
+        DumpFormatError: calls are inside of themselves, or of each other in a circle; the message names one.
+    """
+    if not _has_same_calls(target, graph, golden):
+        return graph_of(golden)
+    return replace(
+        graph,
+        path=golden.path,
+        micro_steps=array("i", bytes(4 * len(graph))),
+        framework=golden.framework,
+        task=golden.task,
+        level=golden.level,
+        step=golden.step,
+        rank=golden.rank,
+        notes=[],
+    )
+
+
+def _has_same_calls(target: Dump, graph: Graph, golden: Dump) -> bool:
+    """True if two dumps, of which nothing is missing, say the same of what is inside of what."""
+    if graph.notes or not graph.has_tree or not golden.tree or golden.ending or golden.missing:
+        return False
+    return (
+        [record.name for record in target] == [record.name for record in golden]
+        and target.tree == golden.tree
+        and list(target.tree or ()) == list(golden.tree)
+    )
 
 
 def _with_optimizer(tree: Mapping[str, str | None]) -> Mapping[str, str | None]:
@@ -452,6 +485,7 @@ def _arrays(
         kinds,
         bytearray([name in records for name in names]),
         array("i", bytes(4 * len(names))),
+        index,
         dump.framework,
         dump.task,
         dump.level,

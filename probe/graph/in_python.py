@@ -18,7 +18,7 @@ from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Divergence, Evidence, Options, Summary, first_of, followed, summaries_and
 from probe.graph.diff import GraphDiff, diff_from
-from probe.graph.graph import Graph, graph_of
+from probe.graph.graph import Graph, graph_beside, graph_of
 from probe.graph.options import AUTO, GraphOptions, add_micro_steps
 from probe.graph.output import PageData, PageWriter, ShownComparison, html, stamped, stem_of, write_page
 from probe.graph.page.columns import Columns
@@ -241,7 +241,8 @@ def summaries_and_page(
 
 def _prepared(target: Dump, golden: Dump) -> Callable[[Evidence], Columns]:
     """The graphs of two dumps, whose records are there still, waiting for what is found of them."""
-    return partial(_rows, graph_of(target), graph_of(golden))
+    graph = graph_of(target)
+    return partial(_rows, graph, graph_beside(target, graph, golden))
 
 
 def _rows(graph: Graph, golden: Graph, evidence: Evidence) -> Columns:

@@ -121,12 +121,12 @@ class ProbeGraph:
         judgement = diff.judgement
         if judgement is None:
             return bytes([ONE_SIDE if row.target is None or row.golden is None else SAME for row in rows])
-        return bytes([self._item_status(diff, row, _INDEX[judgement.of(row)[0]]) for row in rows])
-
-    @staticmethod
-    def _item_status(diff: GraphDiff, row: Row, found: int) -> int:
-        """A status of a row, at most that of its node."""
-        return found if found in (SAME, ONE_SIDE) else min(found, diff.statuses[diff.target.index.get(row.record, -1)])
+        node_of, of_nodes = diff.target.index, diff.statuses
+        found = bytearray([_INDEX[judgement.of(row)[0]] for row in rows])
+        for index, status in enumerate(found):
+            if status not in (SAME, ONE_SIDE):
+                found[index] = min(status, of_nodes[node_of.get(rows[index].record, -1)])
+        return bytes(found)
 
     def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
         """The differences of an item other than its values, in the words of ``msprobe compare``.
@@ -138,7 +138,9 @@ class ProbeGraph:
         reasons = {each.item: each.shown_reason for each in differing}
         items = (row.target or row.golden for row in rows)
         said = ("" if item is None else reasons.get(item.name, "") for item in items)
-        return ["\n".join(filter(None, (reason, *row.notes))) for reason, row in zip(said, rows)]
+        return [
+            "\n".join(filter(None, (reason, *row.notes))) if row.notes else reason for reason, row in zip(said, rows)
+        ]
 
     def named_rows(self, columns: Columns) -> tuple[int, list[int]]:
         """The row of the first divergence, -1 without one, and those of the suspects."""

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from probe.common import clock, log
 from probe.common.files import make_folder, open_for_reading, open_for_writing, replacing
-from probe.common.report.csv_lines import harmless
+from probe.common.report.csv_lines import harmless, number_texts
 from probe.common.report.trends import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
@@ -53,15 +53,29 @@ def _quoted(text: str) -> str:
     return text
 
 
-def number_text(digits: int | None) -> Callable[[float], str]:
-    """The function that writes a number: exactly, or rounded to so many decimals."""
-    if digits is None:
-        return repr
+def _value_texts(table: TrendTable, digits: int | None) -> list[str]:
+    """The values of each row of a table, with commas between them.
 
-    def rounded(value: float) -> str:
-        return repr(round(value, digits)) if value == value else _NAN
+    Args:
+        digits: The number of decimals that they are rounded to; ``None`` for numbers as they are.
+    """
+    values = [row.values for row in table.rows]
+    known = [each for each in values if each is not None]
+    if digits is not None:
+        known = [[round(value, digits) for value in each] for each in known]
+    texts = number_texts(known)
+    if len(texts) == len(values):
+        return texts
+    missing, ahead = ",".join([_NAN] * len(table.ops)), iter(texts)
+    return [missing if each is None else next(ahead) for each in values]
 
-    return rounded
+
+class _Line(NamedTuple):
+    """The parts of a line that are the same in each step: what stands before the step, after it, and at the end."""
+
+    head: str
+    micro: str
+    tail: str
 
 
 def first_layout(steps: int, digits: int | None) -> Layout:
@@ -71,29 +85,34 @@ def first_layout(steps: int, digits: int | None) -> Layout:
         steps: The number of steps of a file; one begins at each multiple of it.
         digits: The number of decimals; ``None`` for numbers as they are.
     """
-    number = number_text(digits)
-    # The parts of lines that are the same in each step.
-    heads: dict[tuple[str, int], str] = {}
-    tails: dict[tuple[str, str], str] = {}
+    known: dict[str, tuple[list[tuple[Any, ...]], list[_Line]]] = {}
+    """By family, what makes the lines of the last step, and their parts."""
 
-    def head_of(row: TrendRow) -> str:
-        text = heads[row[:2]] = f"{row.chunk},{_quoted(row.name)},"
-        return text
+    def parts_of(table: TrendTable) -> list[_Line]:
+        # A step mostly has the rows of the step before.
+        keys = [row[:3] + row[4:6] for row in table.rows]
+        last = known.get(table.family)
+        if last is not None and last[0] == keys:
+            return last[1]
+        parts = [
+            _Line(
+                f"{row.chunk},{_quoted(row.name)},",
+                f",{row.micro}," if table.has_micro else ",",
+                f",{_quoted(row.shape) or _NAN},{row.dtype or _NAN}" if table.has_shape else "",
+            )
+            for row in table.rows
+        ]
+        known[table.family] = keys, parts
+        return parts
 
-    def tail_of(row: TrendRow) -> str:
-        text = tails[row[4:6]] = f",{_quoted(row.shape) or _NAN},{row.dtype or _NAN}"
-        return text
-
-    def lines_of(step: int, table: TrendTable) -> Iterator[str]:
-        has_micro, has_shape, has_more = table.has_micro, table.has_shape, bool(table.more)
-        missing = ",".join([_NAN] * len(table.ops))
-        for row in table.rows:
-            head = heads.get(row[:2]) or head_of(row)
-            values = missing if row.values is None else ",".join(map(number, row.values))
-            text = f"{head}{step},{row.micro},{values}" if has_micro else f"{head}{step},{values}"
-            if has_shape:
-                text += tails.get(row[4:6]) or tail_of(row)
-            yield (",".join((text, *map(_quoted, row.more))) if has_more else text) + "\n"
+    def lines_of(step: int, table: TrendTable) -> list[str]:
+        texts, parts = _value_texts(table, digits), parts_of(table)
+        if not table.more:
+            return [f"{head}{step}{micro}{values}{tail}\n" for (head, micro, tail), values in zip(parts, texts)]
+        return [
+            f"{','.join((f'{head}{step}{micro}{values}{tail}', *map(_quoted, row.more)))}\n"
+            for row, (head, micro, tail), values in zip(table.rows, parts, texts)
+        ]
 
     def files(step: TrendStep) -> Iterator[File]:
         first = step.number // steps * steps
@@ -101,7 +120,7 @@ def first_layout(steps: int, digits: int | None) -> Layout:
             micro, shape = ["micro_step"] if table.has_micro else [], ["shape", "dtype"] if table.has_shape else []
             columns = ["vpp_stage", "name", "step", *micro, *table.ops, *shape, *table.more]
             name = f"{table.family}_{first}-{first + steps - 1}.csv"
-            yield File(name, ",".join(columns) + "\n", list(lines_of(step.number, table)))
+            yield File(name, ",".join(columns) + "\n", lines_of(step.number, table))
 
     return files
 
@@ -137,7 +156,7 @@ def second_layout(start: int, steps: int, has_chunks: bool, each_micro_batch: bo
         rank: For the names of communication.
     """
 
-    def line_of(step: TrendStep, place: Scope, family: str, row: TrendRow) -> str:
+    def line_of(step: TrendStep, place: Scope, family: str, row: TrendRow, values: str) -> str:
         chunk, name, micro = str(row.chunk) if has_chunks else "-1", row.name, ""
         if place.file == "cc":
             chunk, name = "", f"{row.name}/rank{rank}/{row.more[1]}_{row.more[0]}"
@@ -146,7 +165,6 @@ def second_layout(start: int, steps: int, has_chunks: bool, each_micro_batch: bo
         elif place.file == "weight_grad":
             is_each = each_micro_batch and family == UNREDUCED
             micro = f"{row.micro + 1 if is_each else max(step.micro_batches, 1)},"
-        values = ",".join([repr(float(each)) for each in row.values or ()])
         return f"{chunk},{step.number},{_quoted(name)},{place.scope},{micro}{values}\n"
 
     def files(step: TrendStep) -> Iterable[File]:
@@ -158,7 +176,9 @@ def second_layout(start: int, steps: int, has_chunks: bool, each_micro_batch: bo
             header = ",".join(["vpp_stage", "step", "module_name", "scope", *micro, *table.ops]) + "\n"
             name = f"{place.file}_step{first}-{first + steps - 1}.csv"
             file = found.setdefault(name, File(name, header, []))
-            file.lines.extend(line_of(step, place, table.family, row) for row in table.rows if row.values is not None)
+            rows = [row for row in table.rows if row.values is not None]
+            texts = number_texts([list(map(float, row.values or ())) for row in rows])
+            file.lines.extend(line_of(step, place, table.family, *each) for each in zip(rows, texts))
         return found.values()
 
     return files

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from graph_commands import DUMPS, LLAMA, Beside
 from graph_dumps import call, expected, tensor
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_dumps import write
+from made_dumps import write, written
 
 import probe
 from probe import Graph
 from probe.common.errors import DumpFormatError, MsprobeException
+from probe.graph.graph import graph_beside, graph_of
+from probe.graph.pairing import paired
 
 _SIDES = [
     (case, side)
@@ -100,6 +102,27 @@ def test_any_tree_is_a_graph_in_which_every_call_is_once_and_where_the_tree_says
     for inside in graph.children:
         calls = [graph.firsts[child] if graph.names[child] in groups else child for child in inside]
         assert [place[graph.names[each]] for each in calls] == sorted(place[graph.names[each]] for each in calls)
+
+
+@settings(max_examples=30, deadline=None)
+@given(forests(), st.data())
+def test_a_run_of_the_same_calls_has_the_same_nodes_and_pairs_as_by_itself(
+    tree: dict[str, str | None], data: st.DataObject
+) -> None:
+    recorded = [name for name in tree if data.draw(st.booleans())]
+    with tempfile.TemporaryDirectory() as folder:
+        records = {name: call(tensor(), output=tensor()) for name in recorded}
+        target, golden = (written(Path(folder) / side, records, tree, step=step) for step, side in enumerate("ab"))
+        graph, alone = graph_of(target), graph_of(golden)
+        beside = graph_beside(target, graph, golden)
+    assert beside == alone and (beside.names is graph.names or not tree)
+    assert beside.micro_steps is not graph.micro_steps and beside.notes is not graph.notes
+    judged = set(recorded), set(recorded)
+    pairs = [(name, name) for name in recorded]
+    assert paired(graph, beside, pairs, judged) == paired(graph, alone, pairs, judged)
+    without_first = paired(graph, beside, pairs[1:], judged)
+    assert without_first == paired(graph, alone, pairs[1:], judged)
+    assert (-1 in without_first.golden) == bool(pairs)
 
 
 # --- what is not as it should be

@@ -218,7 +218,7 @@ def innermost(optimizer: Any) -> Any:
 def optimizer_state(optimizer: Any, parameter: Any) -> Mapping[str, Any]:
     """The tensors of more than one number that the optimizer keeps for `parameter`."""
     held = getattr(innermost(optimizer), "state", None)
-    found = held.get(parameter) if isinstance(held, Mapping) and parameter in held else None
+    found = held.get(parameter) if isinstance(held, Mapping) else None
     if not isinstance(found, Mapping):
         return {}
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor) and value.dim()} or {
@@ -230,7 +230,7 @@ def state_counts(optimizer: Any) -> Mapping[str, float]:
     """See `probe.backends.protocol.Trends.state_counts`. Counters on a device are not fetched."""
     held = getattr(innermost(optimizer), "state", None)
     states = [each for each in held.values() if isinstance(each, Mapping)] if isinstance(held, Mapping) else []
-    found = {"parameters": float(sum(any(_is_kept(value) for value in each.values()) for each in states))}
+    found = {"parameters": float(sum(any(map(_is_kept, each.values())) for each in states))}
     for step in (each["step"] for each in states if "step" in each):
         if not isinstance(step, torch.Tensor):
             found["step"] = float(step)

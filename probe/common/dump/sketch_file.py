@@ -238,8 +238,10 @@ class SketchTable:
 
     def excluded(self, name: str) -> int:
         """The number of elements that the sketch of the item `name` leaves out; 0 without a sketch."""
-        row = self._rows.get(name)
-        return int(self._index.excluded.get(row, (0,))[0]) if row is not None else 0
+        excluded = self._index.excluded
+        # Most dumps have none, and are asked for each of their tensors.
+        row = self._rows.get(name) if excluded else None
+        return int(excluded.get(row, (0,))[0]) if row is not None else 0
 
     def packed(self, name: str) -> bytes | None:
         """The sketch of the item `name` as a journal has it, NaN if it has none; ``None`` of no such item."""

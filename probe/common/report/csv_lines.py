@@ -93,6 +93,11 @@ def csv_text(parts: Sequence[Cells]) -> bytes:
     return ("\n".join(lines) + "\n").encode(errors="backslashreplace")
 
 
+def number_texts(rows: Sequence[Sequence[float]]) -> list[str]:
+    """The cells of each row, which are numbers, as `repr` writes them, with commas between them."""
+    return _number_texts(Cells(list(map(tuple, rows)), numbers=True)) if rows else []
+
+
 def _texts(cells: Cells) -> list[str]:
     """The part of every row that `cells` are."""
     if cells.times > 1:

@@ -149,20 +149,31 @@ def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tup
     With them a search by item, shape or dtype needs no details.
     """
     items, tensors = columns.items, columns.tensors
-    kinds = list(zip(_moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()))
-    names = _moved(items.names, texts).tolist()
-    sides = items.targets.tolist(), items.goldens.tolist()
-    indexes: dict[tuple[tuple[int, int, int], ...], int] = {}
+    names = _moved(items.names, texts)
+    # An item of a side with its kind as one number. The lists of most rows have been seen already.
+    width = max(1, len(texts) and int(texts.max()) + 1)
+    kinds, kind_of = np.unique(
+        _moved(tensors.dtypes, texts) * width + _moved(tensors.shapes, texts), return_inverse=True
+    )
+    count = max(1, len(kinds))
+    sides = [
+        np.where(side >= 0, names * count + kind_of[side], -1).tolist() if len(kind_of) else [-1] * len(side)
+        for side in (items.targets, items.goldens)
+    ]
+    indexes: dict[tuple[int, ...], int] = {}
+    seen: dict[tuple[int, ...], int] = {}
     found = []
     begin = 0
     for end in items.ends.tolist():
-        part = slice(begin, end)
-        here = dict.fromkeys(
-            (name, *kinds[index]) for side in sides for name, index in zip(names[part], side[part]) if index >= 0
-        )
-        found.append(indexes.setdefault(tuple(here), len(indexes)))
+        here = (*sides[0][begin:end], *sides[1][begin:end])
+        index = seen.get(here)
+        if index is None:
+            of_both = tuple(dict.fromkeys(item for item in here if item >= 0))
+            seen[here] = index = indexes.setdefault(of_both, len(indexes))
+        found.append(index)
         begin = end
-    return found, list(indexes)
+    pairs = [divmod(kind, width) for kind in kinds.tolist()]
+    return found, [tuple((item // count, *pairs[item % count]) for item in each) for each in indexes]
 
 
 def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:

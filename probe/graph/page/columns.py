@@ -384,7 +384,7 @@ class _Collector:
     def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, TensorColumns]:
         flat = list(chain.from_iterable(rows))
         names = self._texts.indexes([_item_name(row) for row in flat])
-        tensors, indexes = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
+        tensors, targets, goldens = tensors_of([row.target for row in flat], [row.golden for row in flat], self._texts)
         # A node that one side lacks has no size of difference.
         differences = [
             None if row.relative_difference == math.inf and is_tensor_of_one(row) else row.relative_difference
@@ -393,8 +393,8 @@ class _Collector:
         found = Items(
             np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
             names,
-            indexes[: len(flat)],
-            indexes[len(flat) :],
+            targets,
+            goldens,
             _floats(differences),
             _floats([row.explained if row.relative_difference else None for row in flat]),
             makers_of(rows, self._texts),
@@ -423,7 +423,8 @@ def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[A
 
 
 def _floats(values: Sequence[float | None]) -> Floats:
-    return np.array([np.nan if each is None else each for each in values], dtype=np.float64)
+    # NumPy takes `None` for NaN.
+    return np.array(values, dtype=np.float64)
 
 
 def _is_other_argument(row: Row) -> bool:

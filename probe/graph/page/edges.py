@@ -27,6 +27,8 @@ def makers_of(rows: Sequence[Sequence[Row]], texts: Texts) -> Makers:
         rows: the items of each row, in the order of rows.
         texts: takes the texts of makers that are no call.
     """
+    if not any(_is_followed(row) for items in rows for row in items):
+        return [[] for _ in rows]
     targets = _maker_on(rows, lambda row: row.target, texts)
     goldens = _maker_on(rows, lambda row: row.golden, texts)
     found: Makers = []
@@ -38,6 +40,12 @@ def makers_of(rows: Sequence[Sequence[Row]], texts: Texts) -> Makers:
             makers.append((maker, other) if other not in (0, maker) else maker)
         found.append(makers if any(makers) else [])
     return found
+
+
+def _is_followed(row: Row) -> bool:
+    """True if a dump may tell who made the item."""
+    target, golden = row.target, row.golden
+    return (target is not None and target.table is not None) or (golden is not None and golden.table is not None)
 
 
 def _maker_on(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -74,11 +74,15 @@ def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(Non
     kinds = set(map(type, column))
     if str in kinds:
         column = list(map(as_number, column))
+        kinds = set(map(type, column))
     others: dict[int, Any] = {}
-    if kinds - {float}:
+    if kinds - {float, type(None)}:
         others = {index: _json_value(value) for index, value in enumerate(column) if type(value) is not float}
         column = [value if type(value) is float else np.nan for value in column]
+    # NumPy takes `None` for NaN.
     values = np.array(column, dtype=np.float64)
+    if not others and type(None) in kinds:
+        others = {index: None for index in np.flatnonzero(np.isnan(values)).tolist() if column[index] is None}
     values[narrow] = shortest(values[narrow])
     return NumberColumn(values, others)
 
@@ -207,27 +211,32 @@ class TensorColumns:
         return high.is_nan | high.is_infinite | low.is_nan | low.is_infinite
 
 
-def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumns, Integers]:
-    """The columns of `items`, each tensor once, and the index of each item's; -1 if there is no item."""
-    said = [None if item is None else _fields(item) for item in items]
+def tensors_of(
+    targets: Sequence[Item | None], goldens: Sequence[Item | None], texts: Texts
+) -> tuple[TensorColumns, Integers, Integers]:
+    """The columns of the items of both sides, each tensor once, and the index of each item's; -1 if there is no item.
+
+    Args:
+        targets: the items of the target.
+        goldens: those of the golden run at the same places; one object where both dumps say the same of it.
+        texts: takes the texts of dtypes and shapes.
+    """
     try:
-        found = dict.fromkeys(said)
+        found = _Descriptions(_fields)
+        indexes, golden_indexes = found.of_sides(targets, goldens)
     except TypeError:
         # A value that is a list, of a file that another program wrote.
-        said = [None if fields is None else (*fields[:-1], _text(fields[-1])) for fields in said]
-        found = dict.fromkeys(said)
-    found.pop(None, None)
-    indexes = {fields: index for index, fields in enumerate(found)}
-    indexes_or_none: dict[tuple[Any, ...] | None, int] = {**indexes, None: -1}
-    index_of = np.array(list(map(indexes_or_none.__getitem__, said)), dtype=np.int64)
-    columns: list[Any] = list(zip(*indexes)) or [()] * len(_FIELDS)
+        found = _Descriptions(_hashable_fields)
+        indexes, golden_indexes = found.of_sides(targets, goldens)
+    columns: list[Any] = list(zip(*found.indexes)) or [()] * len(_FIELDS)
     dtypes, shapes, grad, *statistics, excluded, checksums, values = columns
     is_plain = [value is not None for value in values]
     if any(is_plain):
         # The statistics of a plain value are its text once more.
         statistics = [[None if plain else value for plain, value in zip(is_plain, column)] for column in statistics]
     # Of float64 and of integers every digit counts.
-    narrow = np.array([_is_narrow(dtype) for dtype in dtypes], dtype=bool)
+    is_narrow = {dtype: _is_narrow(dtype) for dtype in set(dtypes)}
+    narrow = np.array([is_narrow[dtype] for dtype in dtypes], dtype=bool)
     high, low, mean, norm = (numbers(column, narrow) for column in statistics)
     return (
         TensorColumns(
@@ -239,8 +248,41 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumn
             list(checksums),
             [_text(value) for value in values],
         ),
-        index_of,
+        indexes,
+        golden_indexes,
     )
+
+
+class _Descriptions:
+    """What a page says of tensors, each once, in the order of their first use.
+
+    Args:
+        fields: what it says of an item.
+    """
+
+    def __init__(self, fields: Callable[[Item], tuple[Any, ...]]) -> None:
+        self._fields = fields
+        self.indexes: dict[tuple[Any, ...], int] = {}
+
+    def of_sides(self, targets: Sequence[Item | None], goldens: Sequence[Item | None]) -> tuple[Integers, Integers]:
+        """The index of each item of the target and of the golden run; -1 if there is no item.
+
+        Raises:
+            TypeError: a plain value cannot be told from others.
+        """
+        fields, known = self._fields, self.indexes
+        index = known.setdefault
+        mine = [-1 if item is None else index(fields(item), len(known)) for item in targets]
+        theirs = [
+            same if item is target else -1 if item is None else index(fields(item), len(known))
+            for same, target, item in zip(mine, targets, goldens)
+        ]
+        return np.array(mine, dtype=np.int64), np.array(theirs, dtype=np.int64)
+
+
+def _hashable_fields(item: Item) -> tuple[Any, ...]:
+    fields = _fields(item)
+    return *fields[:-1], _text(fields[-1])
 
 
 def _is_narrow(dtype: Any) -> bool:

@@ -20,7 +20,7 @@ from probe.compare.measuring import flattened, measure, mode_of
 from probe.compare.options import Comparison, Options
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff, diff_of
-from probe.graph.graph import API, GROUP, Graph, graph_of
+from probe.graph.graph import API, GROUP, Graph, graph_beside, graph_of
 from probe.graph.overflow_levels import CRITICAL, HIGH, MEDIUM, NONE, OverflowLevels
 from probe.graph.pairing import ALONE, EXACT, FUZZY, STRUCTURE_MODE
 from probe.msprobe_rules.compare import IGNORED, ONLY_OUTPUTS, V26_2_ROWS
@@ -245,7 +245,8 @@ class _ByMsprobe:
 
     def __init__(self, target: Dump, golden: Dump, fuzzy: bool) -> None:
         self._comparison = Comparison(target, golden, Options(fuzzy=fuzzy, rules=V26_2_ROWS))
-        self._graph, self._other = graph_of(target), graph_of(golden)
+        self._graph = graph_of(target)
+        self._other = graph_beside(target, self._graph, golden)
         self._pairs = msprobe_pairs(self._graph, self._other, fuzzy)
         both = flattened(self._comparison)
         self._items, self._golden_items = ({call.record.name: call.items for call in side} for side in both)

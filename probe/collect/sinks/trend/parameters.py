@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
@@ -178,9 +178,11 @@ class ParameterTrends:
         parameter = self._attached[index]
         if self._wanted.main_gradients:
             gradient = self._main(parameter, gradient)
-        row = self._row(parameter, "gradient", gradient, micro)
-        if row is None:
+        measured = self._measurers["gradient"].measure(gradient)
+        if measured is None:
             return
+        more = ("",) if self._more else ()
+        row: TrendRow = _new(TrendRow, (parameter.name, parameter.chunk, micro, *measured, next(self._order), more))
         if each:
             self.unreduced.rows.append(row)
         else:
@@ -208,12 +210,14 @@ class ParameterTrends:
             self._note_frozen(self._tables[-1])
         if wanted.weights:
             self._table(BEFORE, "parameter", ((each, each.value) for each in self._parameters))
-        if wanted.states and not wanted.states_after:
-            self._add_states()
+        before = wanted.states and not wanted.states_after
+        states = self._states() if before or wanted.direction else ()
+        if before:
+            self._add_states(states)
         if self.directions is not None:
             self._tables.append(self.directions.table(self._in_backward_order(), self._more))
         if wanted.direction:
-            self._add_direction()
+            self._add_direction(states)
         if wanted.signs:
             self._add_signs()
         if wanted.signatures is not None:
@@ -233,7 +237,7 @@ class ParameterTrends:
         if wanted.weights:
             self._table(AFTER, "parameter", ((each, each.value) for each in self._parameters))
         if wanted.states and wanted.states_after:
-            self._add_states()
+            self._add_states(self._states())
         if wanted.update:
             table = TrendTable(UPDATE, _UPDATE_OPS, more=self._more)
             measurer = self._measurers["parameter"]
@@ -269,10 +273,15 @@ class ParameterTrends:
             more = (each.placement,) if table.more else ()
             table.rows.append(TrendRow(each.name, each.chunk, 0, None, "", FROZEN, 1, False, next(self._order), more))
 
-    def _add_states(self) -> None:
+    def _states(self) -> list[Mapping[str, Any]]:
+        """What the optimizer keeps for each parameter."""
+        optimizer, state_of = self._watched.optimizer, self._trends.optimizer_state
+        return [state_of(optimizer, each.value) for each in self._parameters]
+
+    def _add_states(self, states: Sequence[Mapping[str, Any]]) -> None:
         tables: dict[str, TrendTable] = {}
-        for each in self._parameters:
-            for name, state in self._trends.optimizer_state(self._watched.optimizer, each.value).items():
+        for each, of_parameter in zip(self._parameters, states):
+            for name, state in of_parameter.items():
                 if name not in MOMENTS and self._wanted.as_msprobe:
                     continue
                 table = tables.get(name)
@@ -285,11 +294,12 @@ class ParameterTrends:
             log.info(text)
         self._tables += tables.values()
 
-    def _add_direction(self) -> None:
+    def _add_direction(self, states: Sequence[Mapping[str, Any]]) -> None:
         measurer = self._measurers["gradient"]
         table = TrendTable(DIRECTION, self._wanted.ops["gradient"])
+        of_parameter = dict(zip(map(id, self._parameters), states))
         for each, gradient in self._gradients():
-            state = self._trends.optimizer_state(self._watched.optimizer, each.value)
+            state = of_parameter[id(each)]
             moment = state.get(MOMENTS[0], state.get("momentum_buffer"))
             measured = measurer.number(1.0) if moment is None else measurer.agreement(gradient, moment)
             self._append(table, each, measured, own_shape=True)
@@ -336,11 +346,3 @@ class ParameterTrends:
         more = (parameter.placement,) if table.more else ()
         row = parameter.name, parameter.chunk, 0, *measured, next(self._order), more
         table.rows.append(_new(TrendRow, row))
-
-    def _row(self, parameter: Parameter, group: str, value: Any, micro: int) -> TrendRow | None:
-        measured = self._measurers[group].measure(value)
-        if measured is None:
-            return None
-        more = ("",) if self._more else ()
-        row: TrendRow = _new(TrendRow, (parameter.name, parameter.chunk, micro, *measured, next(self._order), more))
-        return row
