@@ -44,8 +44,8 @@ $ msprobe overflow_check run_a/step0 -o result --json | grep -e '"command"' -e '
  "status": 0,
 ```
 
-`--json` of every command prints one JSON value, an object or a list of objects, for programs that go on with the answer. This
-page lists the keys of each command. [`json.schema.json`](json.schema.json) is the same as a JSON Schema (2020-12).
+`--json` of every command prints one JSON value, an object or a list of objects, for other programs. This page
+lists the keys of each command. [`json.schema.json`](json.schema.json) is the same as a JSON Schema (2020-12).
 Its `anyOf` has an entry for each command, and for each flag with which a command prints something else; the title of
 the entry is the name of the command. Within a `version` no key is removed or changes its meaning; keys may be added.
 The tests validate what the commands print. `python docs/json_schemas.py` makes the page and the schema from
