@@ -180,12 +180,15 @@ def _link(name: str) -> str:
 
 
 def _table(definition: dict[str, Any], left_out: set[str]) -> str:
-    lines = ["| key | type | content |", "|---|---|---|"]
+    """The table of the keys of an object; keys of one type whose names say all share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
     for key, shape in definition["properties"].items():
         if key not in left_out:
             optional = "" if key in definition["required"] else ", may be absent"
-            lines.append(f"| `{key}` | {_type(shape)}{optional} | {shape.get('description', '')} |")
-    return "\n".join(lines) + "\n"
+            kind, content = f"{_type(shape)}{optional}", shape.get("description", "")
+            rows.setdefault((kind, content and f"{content} |"), []).append(f"`{key}`")
+    lines = [f"| {', '.join(keys)} | {kind} | {content or '|'}" for (kind, content), keys in rows.items()]
+    return "\n".join(["| key | type | content |", "|---|---|---|", *lines]) + "\n"
 
 
 def _type(shape: dict[str, Any]) -> str:
