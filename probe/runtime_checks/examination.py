@@ -336,7 +336,7 @@ class Examination:
                 yield Message(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:
                 off = _share(exact.results[index].value, result.value)
-                text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
+                text = f"the result has an error of {off:.2g} of its norm, which roundings of the inputs explain"
                 yield from self._ill_conditioned(index, max_rel, off, text)
 
     def _judged_indexes(self) -> list[int]:
