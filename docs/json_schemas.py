@@ -38,15 +38,14 @@ _NUMBER = {
 }
 _HEAD = """# What `--json` prints
 
-`--json` of every command prints one JSON value, an object or a list of objects:
-
 ```console
 $ msprobe overflow_check run_a/step0 -o result --json | grep -e '"command"' -e '"status"'
  "command": "overflow_check",
  "status": 0,
 ```
 
-This page lists the keys of each command. [`json.schema.json`](json.schema.json) is the same as a JSON Schema (2020-12).
+`--json` of every command prints one JSON value, an object or a list of objects, for other programs. This page
+lists the keys of each command. [`json.schema.json`](json.schema.json) is the same as a JSON Schema (2020-12).
 Its `anyOf` has an entry for each command, and for each flag with which a command prints something else; the title of
 the entry is the name of the command. Within a `version` no key is removed or changes its meaning; keys may be added.
 The tests validate what the commands print. `python docs/json_schemas.py` makes the page and the schema from
@@ -181,12 +180,15 @@ def _link(name: str) -> str:
 
 
 def _table(definition: dict[str, Any], left_out: set[str]) -> str:
-    lines = ["| key | type | content |", "|---|---|---|"]
+    """The table of the keys of an object; keys of one type whose names say all share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
     for key, shape in definition["properties"].items():
         if key not in left_out:
             optional = "" if key in definition["required"] else ", may be absent"
-            lines.append(f"| `{key}` | {_type(shape)}{optional} | {shape.get('description', '')} |")
-    return "\n".join(lines) + "\n"
+            kind, content = f"{_type(shape)}{optional}", shape.get("description", "")
+            rows.setdefault((kind, content and f"{content} |"), []).append(f"`{key}`")
+    lines = [f"| {', '.join(keys)} | {kind} | {content or '|'}" for (kind, content), keys in rows.items()]
+    return "\n".join(["| key | type | content |", "|---|---|---|", *lines]) + "\n"
 
 
 def _type(shape: dict[str, Any]) -> str:

@@ -357,7 +357,7 @@ class RunningProgram:
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
             if session.starts and status.is_selective and not failure:
-                log.info(f"{steps} steps were watched, and none had a value that is not finite.")
+                log.info(f"no NaN and no infinity in {steps} steps that were watched.")
                 return True
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
@@ -415,7 +415,7 @@ class RunningProgram:
         text += "none into one, or collect it with a PrecisionDebugger in the script. If the program launches others, "
         text += "put the launcher in front of msprobe run, or give --follow-children. "
         if forwards:
-            text = f"{forwards} calls of models were seen, but none of a module with parameters. "
+            text = "the models that were called have no parameters. "
         text += "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
         for backend in self._loops:
             text += f" Watched: {FRAMEWORKS[backend].installed_text()} (tested: {FRAMEWORKS[backend].tested_text})."

@@ -140,4 +140,4 @@ def _check_algorithms(pairs: Sequence[DumpPair], options: Options) -> None:
 
         user_metrics.load(files_of_user, tables.RESERVED)
     if files_of_user and not real_data:
-        log.warning("the metrics of --algorithms are for real data, and these dumps hold none.")
+        log.warning("--algorithms: its metrics need the values of tensors, and these dumps have none.")

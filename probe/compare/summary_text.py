@@ -278,7 +278,7 @@ def _decisions(decisions: Sequence[Decision]) -> list[str]:
         found.append(f"  cannot be told whether the values explain the choices of {name}: {why}")
     else:
         worst = max(turned, key=lambda each: (each.needed or 0.0) / (each.apart or math.inf))
-        found.append(f"  their inputs explain them: at most, {_margins(worst)}")
+        found.append(f"  their inputs explain them: {_margins(worst)}")
     return found
 
 
@@ -294,7 +294,7 @@ def _path(module: str) -> str:
 def _margins(decision: Decision) -> str:
     if decision.needed is None or decision.apart is None:
         return "its inputs are the same in both runs"
-    return f"the margins need a relative distance of {decision.needed:.1e}, and it is {decision.apart:.1e}"
+    return f"they need inputs with a relative error of {decision.needed:.1e}; found {decision.apart:.1e}"
 
 
 def hints(summary: Summary | ComparisonResult) -> list[str]:

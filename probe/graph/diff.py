@@ -361,7 +361,7 @@ class _Judged:
                 side.why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
                 around = graph.parents[node]
                 if self._across_frameworks and around >= 0 and graph.has_record[around] and not is_alone[around]:
-                    side.why[node] = f"{only}; what {graph.names[around]} returns is judged in its place"
+                    side.why[node] = f"{only}; the result of {graph.names[around]} is judged instead"
 
     def _add_judged(self, judged: JudgedCall) -> None:
         node = self._graph.index.get(judged.call.record or "", -1)

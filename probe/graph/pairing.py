@@ -139,7 +139,7 @@ def _pair(location: str, entry: Any) -> ManualPair:
     for key in ("rank", "step"):
         value = entry.get(key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise MsprobeException(f"{location}: {key} is {show(value)}; it must be a number from 0 on.")
+            raise MsprobeException(f"{location}: {key} is {show(value)}; allowed: whole numbers, 0 and above.")
     if entry.get("run") is not None and not isinstance(entry["run"], str):
         raise MsprobeException(f"{location}: run is {show(entry['run'])}; it must be a path as the page names it.")
     found = {key: entry[key] for key in _KEYS if key in entry}

@@ -254,7 +254,7 @@ def _difference_lines(difference: TwoRuns) -> Iterator[TextLine]:
         )
         return
     yield TextLine(f"first difference: {first.text()}", BAD)
-    yield TextLine(f"  {_count(first.rows, 'row')} part in this step")
+    yield TextLine(f"  {_count(first.rows, 'row')} {'differs' if first.rows == 1 else 'differ'} in this step")
 
 
 def _count(number: int, what: str) -> str:

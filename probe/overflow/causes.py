@@ -530,8 +530,8 @@ def _backward(
     if any(item.has_nan for item in results) and not any(math.isinf(x) for each in given for x in each.numbers):
         reason = why(line.name, forward)
         yield (
-            f"the forward call gave NaN{f': {reason}' if reason else ''}; a later call left it out, as where does, "
-            "but the backward multiplies the gradient by it, and 0 times NaN is NaN"
+            f"the forward call gave NaN{f' ({reason})' if reason else ''}. A later call, such as where, left it out. "
+            "But the backward multiplies the gradient by it, and 0 times NaN is NaN"
         )
     gradient = gradients[0] if gradients else _Operand("the gradient", ())
     if formula is not None and index < len(formula.slopes) and (arguments := _arguments(formula, given)):

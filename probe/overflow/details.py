@@ -89,7 +89,7 @@ def _origin_sentence(finding: Finding, dump: Dump, items: list[Item], forward: l
     function = naming.function_name(finding.record)
     values = CallValues.of(items)
     if forward is not None:
-        made = "The gradients of the outputs are finite, and those of the inputs are not"
+        made = "This backward gets finite gradients and returns NaN or infinity"
         if any(map(is_nonfinite, values.inputs)):
             made = "The gradients of the outputs have infinities"
         reason = why_backward(function, forward, items)

@@ -313,12 +313,12 @@ class Examination:
         for verdict, where in ((before.verdict(index, result), ""), (after.verdict(index, moved), f"{words}: ")):
             if verdict.status in FAILURES:
                 effect = _share(result.value, moved.value)
-                effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
+                effects = f"it changed by {effect:.2g} relative to its norm, the exact result by {own:.2g}"
                 yield Message(index, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
                 return
         # A unit in the last place is two roundings.
         per_rounding = own / 2
-        text = f"{words} the exact result moves by {per_rounding:.2g} of its size for each rounding of the inputs"
+        text = f"{words}, one rounding of the inputs changes the exact result by {per_rounding:.2g} of its norm"
         yield from self._ill_conditioned(index, max_rel, per_rounding, text)
 
     # --- the same inputs, another way to compute
@@ -336,7 +336,7 @@ class Examination:
                 yield Message(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:
                 off = _share(exact.results[index].value, result.value)
-                text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
+                text = f"the result has an error of {off:.2g} of its norm, which roundings of the inputs explain"
                 yield from self._ill_conditioned(index, max_rel, off, text)
 
     def _judged_indexes(self) -> list[int]:

@@ -71,7 +71,7 @@ def test_another_precision_is_a_design_and_no_red_nodes(tmp_path: Path) -> None:
 def test_what_frameworks_and_levels_make_of_other_calls_is_no_problem(tmp_path: Path) -> None:
     pairs = COMPARE / "pairs"
     found = Beside(tmp_path / "a", pairs / "transformer" / "mindspore_mix", pairs / "transformer" / "torch_mix")
-    around = sum("is judged in its place" in found.why(name) for name in found.alone)
+    around = sum("is judged instead" in found.why(name) for name in found.alone)
     assert around > len(found.alone) / 2
     levels = Beside(tmp_path / "b", pairs / "small_network" / "torch_mix", pairs / "small_network" / "torch_L0")
     assert {levels.status(name) for name in levels.alone} == {"no data"}
@@ -264,8 +264,8 @@ _TWELVE = "Functional.linear.12.forward"
         ("[{target: 3, golden: B}]", ["entry 0", "target is 3"]),
         ("[{target: A, golden: B, inside: true}]", ["entry 0", '"inside"', "allowed: target, golden, desc"]),
         ("[{target: A, golden: B, descendants: 1}]", ["entry 0", "descendants is 1", "allowed: true, false"]),
-        ("[{target: A, golden: B, rank: -1}]", ["entry 0", "rank is -1", "from 0 on"]),
-        ("[{target: A, golden: B, step: true}]", ["entry 0", "step is true", "from 0 on"]),
+        ("[{target: A, golden: B, rank: -1}]", ["entry 0", "rank is -1", "0 and above"]),
+        ("[{target: A, golden: B, step: true}]", ["entry 0", "step is true", "0 and above"]),
         ("[{target: A, golden: B, run: 1}]", ["entry 0", "run is 1", "a path"]),
         (f"[{{target: {_TWELVE}s, golden: {_TWELVE}}}]", ["llama_weight", f'no node "{_TWELVE}s"', f": {_TWELVE}"]),
         (f"[{{target: {_TWELVE}, golden: nothing}}]", ["llama/dump.json", 'no node "nothing"']),

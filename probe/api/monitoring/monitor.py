@@ -257,7 +257,6 @@ class TrainingWatch:
         self.is_left = False
         """True if the script has a monitor of its own."""
         self._why = ""
-        self._forwards = 0
         self._given = None if model is None else weakref.ref(model)
         self._name = "" if model is None else type(model).__name__
         """The class of the model."""
@@ -277,11 +276,10 @@ class TrainingWatch:
             return "no step was wanted, or the optimizer made none."
         if self._name:
             return f"no optimizer updates {self._name}; a step is one of an optimizer."
-        return f"{self._forwards} calls of models were seen, and none of them recorded gradients."
+        return "no call of a model recorded gradients."
 
     def enter_forward(self, module: Any, recording: bool) -> None:
         """Begin with the first forward of a model that an optimizer updates."""
-        self._forwards += 1
         if self._handle is None or not recording or not self._training.has_parameters(module):
             return
         try:

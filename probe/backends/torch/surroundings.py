@@ -233,7 +233,7 @@ def inner_model(model: torch.nn.Module) -> torch.nn.Module:
             if kind.__module__.startswith(_SHARDED) or kind.__name__ == "SyncBatchNorm":
                 raise ReplayError(f"{kind.__name__} communicates with other ranks")
             if kind.__module__.startswith("torch.nn.parallel.distributed"):
-                raise ReplayError("a part of the model is wrapped in DistributedDataParallel by itself")
+                raise ReplayError("only a part of the model is in DistributedDataParallel")
     for parameter in model.parameters():
         if type(parameter).__name__ == "DTensor" or type(parameter.data).__name__ == "DTensor":
             raise ReplayError("a parameter is a DTensor, which several ranks hold together")

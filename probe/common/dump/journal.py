@@ -371,7 +371,7 @@ class JournalReader:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise DumpFormatError(f"{self.path}: frame at byte {offset} is not readable: {error}.") from error
             if (type(frame) is _HeaderFrame) != (header is None):
-                raise DumpFormatError(f"{self.path}: frame at byte {offset}: only the first frame is a header.")
+                raise DumpFormatError(f"{self.path}: frame at byte {offset}; allowed: one header, as the first frame.")
             if isinstance(frame, _RecordFrame):
                 self._node(frame)
                 self._add_record(frame.name, frame.order, frame.rule, frame.fields if kept else offset)

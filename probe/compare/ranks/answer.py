@@ -158,7 +158,7 @@ class _History:
         if self._apart:
             name, size = max(self._apart.items(), key=lambda each: each[1])
             answer.facts.append(
-                f"{_count(len(self._apart), 'parameter')} with other values on each rank from the first step on "
+                f"{_count(len(self._apart), 'parameter')} with other values on each rank since the first step "
                 f"(relative distance up to {size:.1e}, {name}): parts of a split model, or replicas that "
                 "never were the same"
             )

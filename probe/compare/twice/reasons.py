@@ -204,8 +204,8 @@ def _of_draws(environments: Environments) -> Reason:
     of_framework = [name for name in same if name not in ("numpy", "python")]
     if seeds[0] is not None and of_framework:
         return Reason(
-            "random numbers: the generators begin in the same state, and the runs draw another number of values from "
-            "there on, or seed them again; a generator of its own may have no seed",
+            "random numbers: the generators begin in the same state, and then one run draws more values than the "
+            "other, or seeds them again; a generator of its own may have no seed",
         )
     if seeds[0] is not None and other:
         return Reason("random numbers: with the same seed, another number of values was drawn before the first step")
@@ -217,7 +217,7 @@ def _of_state(found: OtherBits, environments: Environments, before: StepBefore) 
     if before is StepBefore.NOT_RECORDED:
         return Reason(
             f"{what} differs already at the beginning of the first recorded step",
-            "record from the first step of the program on: --step 0",
+            "record the first step of the program, too: --step 0",
         )
     if before is StepBefore.NONE:
         seeds = environments.seeds()

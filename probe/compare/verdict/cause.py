@@ -393,8 +393,8 @@ class Causes:
         mine, theirs = makers
         if mine is not None and theirs is not None and mine is not theirs and mine.is_of_both and theirs.is_of_both:
             names = self._call_name(mine, 0), self._call_name(theirs, 1)
-            text = f"{own_name(row)} is what {names[0]} returned, and in the golden run what {names[1]} returned"
-            return Sentence(text, f"{item_words(own_name(row))} is what {names[0]} returned (golden: {names[1]})")
+            text = f"{own_name(row)} is the result of {names[0]} and in the golden run of {names[1]}"
+            return Sentence(text, f"{item_words(own_name(row))} is the result of {names[0]} (golden: {names[1]})")
         if sources[0][:2] == sources[1][:2] and sources[0].origin is Origin.DATA and sources[0].is_view:
             given = sources[0].name
             found = self._runs.row_of.get(given)
@@ -453,7 +453,8 @@ class Causes:
         names = _class_of(call.record), _class_of(call.golden_record)
         if not call.is_module or names[0] == names[1] or self._share_of_classes < _MOST_CLASSES:
             return NOTHING
-        return Sentence(f"the module is a {names[0]} and in the golden run a {names[1]}")
+        text = f"the module is a {names[0]} and in the golden run a {names[1]}"
+        return Sentence(text, f"the module has class {names[0]} (golden: {names[1]})")
 
     @cached_property
     def _share_of_classes(self) -> float:

@@ -258,7 +258,7 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
         text = f"{name} has {found.others} other choice{'' if found.others == 1 else 's'} than the golden run"
         if not found.given:
             return Sentence(f"{text}; its inputs are identical")
-        return Sentence(f"{text}; their margins need a relative distance of {apart} of the values, and it is {allowed}")
+        return Sentence(f"{text}; they need inputs with a relative error of {apart}; found {allowed}")
     ratio = ratio_of_norms(row)
     if found.kind is Kind.LIKE:
         return beyond_peers(name, apart, allowed, found.others).followed_by(ratio)
@@ -268,7 +268,7 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
         return beyond_recorded(name, apart, allowed, record).followed_by(ratio)
     if found.distance <= found.allowed:
         text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
-        return Sentence(f"{text}; what is so far apart cannot be judged")
+        return Sentence(f"{text}; values so far apart cannot be judged")
     return beyond_inputs(name, apart, size(found.given), allowed).followed_by(ratio)
 
 

@@ -252,7 +252,7 @@ class CourseRules:
             return None
         if name.startswith("tied: "):
             pair = name[len("tied: ") :]
-            why = f"tied weights part: {pair} were one parameter, and are two from here on"
+            why = f"tied weights part: {pair} were one parameter and are two now"
             return (TIED, "one parameter", why) if before.last == 1 and value == 0 else None
         if name in ("state.step", "state.parameters"):
             if value >= before.last or (name == "state.parameters" and value > 0):

@@ -112,7 +112,7 @@ def by_name(rows: Sequence[DetailsRow], side: str) -> dict[str, DetailsRow]:
     """
     twice = [name for name, times in Counter(row.name for row in rows).items() if times > 1]
     if twice:
-        raise MsprobeException(f"{twice[0]} stands twice in the file of the {side}; every row has a name of its own.")
+        raise MsprobeException(f"{twice[0]} occurs twice in the file of the {side}; allowed: each name once.")
     return {row.name: row for row in rows}
 
 

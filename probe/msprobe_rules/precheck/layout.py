@@ -92,7 +92,7 @@ class TableRow:
             number = float(text)
             whole = text.lstrip("+-").isdigit()
             if whole and math.isinf(number):
-                raise ValueError("it is beyond all formats")
+                raise ValueError("too large for any format")
             return int(text) if whole else number
         except ValueError:
             found = f"{self.location}: {heading} is {text!r:.80}"

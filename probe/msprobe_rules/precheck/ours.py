@@ -234,7 +234,7 @@ def _judged(npu: DetailsRow, gpu: DetailsRow) -> ComparisonRow:
     if method == BENCHMARK and dtype not in V26_2:
         return ComparisonRow(npu.name, SKIP, message=f"there are no limits for {dtype}.")
     if _lacking(method, gpu):
-        return ComparisonRow(npu.name, npu.status, message="the GPU has no metrics: what the first stage says stands.")
+        return ComparisonRow(npu.name, npu.status, message="the GPU has no metrics: the first stage decides.")
     if _lacking(method, npu):
         return ComparisonRow(npu.name, SKIP, message=f"the NPU has no {', '.join(_lacking(method, npu))}.")
     judged = _by_equality(npu, base) if method == BINARY else _by_ratios(npu, gpu, base)

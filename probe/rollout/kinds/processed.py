@@ -74,9 +74,9 @@ def temperature(differences: Differences) -> Finding | None:
     # Two digits of the width of the interval.
     digits = 1 - math.floor(math.log10(min(max(interval[1] - interval[0], 1e-6), 0.1)))
     text = (
-        f"the difference follows the log-probability (explains {100 * share:.0f} % of the squares), as if the rollout "
-        f"had divided its logits by a temperature of {value:.{digits}f} (95 % interval {interval[0]:.{digits}f} to "
-        f"{interval[1]:.{digits}f})"
+        f"the difference is proportional to the log-probability (this explains {100 * share:.0f} % of it), as if "
+        f"the rollout had divided its logits by a temperature of {value:.{digits}f} "
+        f"(95 % interval {interval[0]:.{digits}f} to {interval[1]:.{digits}f})"
     )
     return Finding(TEMPERATURE, text, {"temperature": value, "interval": interval, "explained": share}, share)
 

@@ -149,7 +149,7 @@ def test_a_wrong_metric_is_one_line_before_any_work(
 def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["rank0"])
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1")) == 0
-    assert "for real data, and these dumps hold none" in capsys.readouterr().err
+    assert "need the values of tensors, and these dumps have none" in capsys.readouterr().err
     assert "Mine" not in rows(only_table(tmp_path / "out"))[0]
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1"), "-da") == 0
     assert "metrics of --algorithms are not used" in capsys.readouterr().err

@@ -263,7 +263,7 @@ def test_swapped_operands_are_named_by_what_returned_them(cause_at: Any) -> None
         return self.last(x + F.gelu(up) * gate * self.scale)
 
     assert cause_at(forward("block", swapped), "Functional.gelu.0.forward", "input.0") == (
-        "input 0 is what Functional.linear.2.forward in Module.block.up.Linear.forward.0 returned "
+        "input 0 is the result of Functional.linear.2.forward in Module.block.up.Linear.forward.0 "
         "(golden: Functional.linear.1.forward in Module.block.gate.Linear.forward.0)"
     )
 

@@ -152,7 +152,7 @@ def test_a_kernel_that_chooses_otherwise_is_named(compared: Compare) -> None:
     unexplained = [each for each in found["decisions"] if each["is_explained"] is False]
     assert [each["record"] for each in unexplained] == ["Torch.topk.1.forward"]
     assert unexplained[0]["needed"] > 1.3 * unexplained[0]["apart"]
-    assert "not explained" in said and "their margins need a relative distance of" in said
+    assert "not explained" in said and "they need inputs with a relative error of" in said
 
 
 def test_of_the_same_inputs_other_choices_are_never_explained(compared: Compare) -> None:

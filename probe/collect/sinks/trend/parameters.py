@@ -165,7 +165,7 @@ class ParameterTrends:
         self._frozen = [each for each in self._frozen if id(each) not in thawed] + gone
         for each, what in ((gone, "frozen by now, and have no rows"), (new, "trained by now, and have rows")):
             if each and not is_first:
-                log.info(f"monitor: {len(each)} parameters are {what} from here on, such as {each[0].name}.")
+                log.info(f"monitor: {len(each)} parameters are {what} from now on, such as {each[0].name}.")
 
     # --- gradients as they become ready
 
