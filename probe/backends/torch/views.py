@@ -294,6 +294,8 @@ _Tensor = torch.Tensor
 class CallInputs(list[GradientEdge]):
     """The gradient edges of a call's inputs, and what is needed to see afterwards which of them it wrote to."""
 
+    __slots__ = ("before", "others", "tensors", "written_views")
+
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
         self.tensors: list[torch.Tensor] = []
