@@ -22,7 +22,7 @@ from probe.backends.shared.gradient_graph import (
 from probe.backends.torch import internals
 from probe.backends.torch.gradient_graph import TorchGraph
 from probe.backends.torch.originals import own
-from probe.backends.torch.views import CallInputs, gradient_edge, write_check
+from probe.backends.torch.views import CallInputs, gradient_edge, write_check_outside
 from probe.common.interfaces import Listener
 
 try:
@@ -43,7 +43,7 @@ class CompiledTracker(BackwardTracker):
             (self.inputs, self.watch),
             (self._passes, self._passages, self._passages.numbers),
             (graph.recording, graph.current_pass, internals.next_sequence_number),
-            (own._is_view, gradient_edge, write_check, ReturnedView),
+            (own._is_view, gradient_edge, write_check_outside, ReturnedView),
             (self._keys[PreHook], self._keys[PostHook], Passages.key),
             (torch.Tensor, torch.nn.Parameter, ModuleWatch, CallWatch, CallInputs, Pass),
         )
