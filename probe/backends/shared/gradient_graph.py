@@ -120,7 +120,7 @@ Crossing: TypeAlias = tuple[Any, int, Sequence[int], Optional[Cut]]
 """An edge from inside a call to its inputs: the node inside, its slot, the inputs, and their part of the gradient."""
 Exit: TypeAlias = tuple[Any, int, Edge]
 """An edge that leads out of a call: the node inside, its slot, and the edge."""
-_WORTH_NOTING = 8
+WORTH_NOTING = 8
 """The fewest nodes, besides two for each exit, for which exits are kept. A guess: of a layer with a node or three they
 are more objects for the garbage collector than the walk is worth."""
 NodeCrossing: TypeAlias = tuple[int, Sequence[int], Optional[Cut]]
@@ -173,7 +173,7 @@ class Passages:
     def note(self, ends: list[End], entered_at: int, exits: list[Exit], walked: int) -> None:
         """Keep the exits of a call, if it has one output node only and they are few to the nodes that were walked."""
         node = ends[0][1][0]
-        if walked < _WORTH_NOTING + 2 * len(exits) or any(edge[0] is not node for _, edge in ends):
+        if walked < WORTH_NOTING + 2 * len(exits) or any(edge[0] is not node for _, edge in ends):
             return
         number = self._graph.number(node)
         if entered_at <= number < LEAF_NUMBER:

@@ -14,8 +14,6 @@
 typedef unsigned long long Number;
 
 static const Number LEAF_NUMBER = (Number)1 << 62;
-/* The fewest nodes, besides two for each exit, for which exits are kept: `_WORTH_NOTING` of gradient_graph.py. */
-enum { WORTH_NOTING = 8 };
 /* The most inputs or outputs of a call; they are looked for one after the other. */
 enum { MOST = 16 };
 
@@ -75,10 +73,11 @@ typedef struct {
     PyObject *pre_key, *post_key, *exits_key;
     PyTypeObject *tensor, *parameter, *module_watch, *call_watch, *call_inputs, *pass;
     PyObject *template_of[2]; /* a new watch of each kind */
+    Py_ssize_t worth_noting; /* the fewest nodes, besides two for each exit, for which exits are kept */
     Py_ssize_t in_watch[OF_WATCH], in_pass[OF_PASS], in_inputs[OF_INPUTS];
 } Core;
 
-enum { OBJECTS = (offsetof(Core, in_watch) - offsetof(Core, tracker)) / sizeof(PyObject *) };
+enum { OBJECTS = (offsetof(Core, worth_noting) - offsetof(Core, tracker)) / sizeof(PyObject *) };
 
 /* A list of the calls to serve, each a watch and what to do for it. */
 typedef struct {
@@ -512,7 +511,7 @@ static int pass_exits(Walk *walk, PyObject *node, PyObject *exits) {
 static int note_exits(Core *self, Walk *walk) {
     PyObject *node = walk->out[0].node;
     const Py_ssize_t count = walk->leaving.count;
-    if (PySet_GET_SIZE(walk->seen) < WORTH_NOTING + 2 * count) return 0;
+    if (PySet_GET_SIZE(walk->seen) < self->worth_noting + 2 * count) return 0;
     for (Py_ssize_t i = 0; i < walk->outputs; i++)
         if (walk->out[i].node != node) return 0;
     Number number;
@@ -1087,12 +1086,12 @@ static PyObject *create_core(PyTypeObject *type, PyObject *args, PyObject *names
     Core *self = (Core *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     PyTypeObject *const t = &PyType_Type;
-    if (!PyArg_ParseTuple(args, "OOO(OO)(O!OO!)(OOO)(OOOO)(UUU)(O!O!O!O!O!O!):Core", &self->tracker, &self->graph, &self->listener,
+    if (!PyArg_ParseTuple(args, "OOO(OO)(O!OO!)(OOO)(OOOO)(UUU)(O!O!O!O!O!O!)n:Core", &self->tracker, &self->graph, &self->listener,
                           &self->slow_inputs, &self->slow_watch, &PyDict_Type, &self->passes, &self->passages, &PySet_Type,
                           &self->with_exits, &self->recording, &self->current_pass, &self->next_number, &self->is_view,
                           &self->leaf_edge, &self->write_check, &self->returned_view, &self->pre_key, &self->post_key,
                           &self->exits_key, t, &self->tensor, t, &self->parameter, t, &self->module_watch, t, &self->call_watch, t,
-                          &self->call_inputs, t, &self->pass)) {
+                          &self->call_inputs, t, &self->pass, &self->worth_noting)) {
         // What is there so far is borrowed.
         memset(&self->tracker, 0, sizeof(PyObject *) * OBJECTS);
         Py_DECREF(self);
@@ -1135,7 +1134,7 @@ static PyTypeObject CoreType = {
     .tp_clear = (inquiry)clear_core,
     .tp_dealloc = (destructor)dealloc_core,
     .tp_methods = METHODS,
-    .tp_doc = "Core(tracker, graph, listener, methods, passes, functions, views, keys, types); see tracker.py",
+    .tp_doc = "Core(tracker, graph, listener, methods, passes, functions, views, keys, types, worth_noting); see tracker.py",
 };
 
 static PyObject *call_hook(Hook *self, PyObject *const *args, size_t count, PyObject *names) {

@@ -13,6 +13,7 @@ class Core:
         views: tuple[Any, Callable[[Any], Any], Callable[[Any], Any], type],
         keys: tuple[str, str, str],
         types: tuple[type, type, type, type, type, type],
+        worth_noting: int,
         /,
     ) -> Core: ...
     def inputs(self, about: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> tuple[int, list[Any]]: ...

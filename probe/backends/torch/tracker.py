@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from probe.backends.shared import gradient_graph
 from probe.backends.shared.backward_tracker import BackwardTracker, Pass
 from probe.backends.shared.gradient_graph import (
     CallWatch,
@@ -46,6 +47,7 @@ class CompiledTracker(BackwardTracker):
             (own._is_view, gradient_edge, write_check_outside, ReturnedView),
             (self._keys[PreHook], self._keys[PostHook], Passages.key),
             (torch.Tensor, torch.nn.Parameter, ModuleWatch, CallWatch, CallInputs, Pass),
+            gradient_graph.WORTH_NOTING,
         )
         self.inputs = core.inputs  # type: ignore[method-assign]
         self.watch = core.watch  # type: ignore[method-assign]
