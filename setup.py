@@ -2,7 +2,7 @@
 
 ``PROBE_PARTS`` says which ones a build has:
 
-- ``all`` (also if it is not set): all eight, for this release of Python;
+- ``all`` (also if it is not set): all nine, for this release of Python;
 - ``stable``: those that take the stable ABI alone, in a wheel for Python 3.11 and every later one;
 - ``none``: none, in a wheel for every machine.
 """
@@ -37,6 +37,8 @@ _OF_ONE_RELEASE = (
     # Types of theirs are called without a tuple of arguments, which the stable ABI has from 3.12 on.
     "probe/collect/describing/_makers.c",
     "probe/backends/torch/tensors/_plain_tensors.c",
+    # Looks into the slots of objects at every node.
+    "probe/backends/torch/_backward_tracker.c",
 )
 
 

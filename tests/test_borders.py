@@ -83,7 +83,7 @@ FACES = {"compare": "probe.compare.evidence"}
 # Compiled parts, and the version.
 PRIVATE_MODULES = {
     "_differences", "_digests", "_frames", "_journal_frames", "_makers", "_reduction", "_records", "_plain_tensors",
-    "_version",
+    "_backward_tracker", "_version",
 }  # fmt: skip
 
 

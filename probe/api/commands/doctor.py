@@ -77,6 +77,7 @@ _CHECKED_WITH = {"MSPROBE_LOG_LEVEL": "2", "GLOG_v": "3"}
 _COMPILED = (
     ("backends/shared/_reduction", "statistics on the CPU take three or four passes over a tensor and not one"),
     ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
+    ("backends/torch/_backward_tracker", "following a module's backward takes up to twice the time"),
     ("collect/describing/_makers", "finding who made a tensor takes several times as long"),
     ("common/numerics/_differences", "ckpt_compare of different values takes several times as long"),
     ("common/numerics/_digests", "fingerprints of weights take more than a hundred times as long"),

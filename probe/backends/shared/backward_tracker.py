@@ -50,6 +50,8 @@ class Pass:
     Passes can run side by side on several threads, and one inside another (reentrant checkpoints).
     """
 
+    __slots__ = ("late", "lowest", "open", "thread")
+
     def __init__(self, lowest: int) -> None:
         self.thread = threading.get_ident()
         """The thread on which the first backward began."""
@@ -170,10 +172,14 @@ class BackwardTracker:
         if hook is not None:
             hook.append(served)
             return
-        hook = kind(self, self._graph.number(node))
+        hook = self._new_hook(kind, self._graph.number(node))
         hook.append(served)
-        hook.register(self._graph, node)
+        register = self._graph.register_prehook if kind is PreHook else self._graph.register_posthook
+        register(node, hook)
         metadata[key] = hook
+
+    def _new_hook(self, kind: type[NodeHook], number: int) -> Any:
+        return kind(self, number)
 
     # --- backward
 

@@ -120,7 +120,7 @@ Crossing: TypeAlias = tuple[Any, int, Sequence[int], Optional[Cut]]
 """An edge from inside a call to its inputs: the node inside, its slot, the inputs, and their part of the gradient."""
 Exit: TypeAlias = tuple[Any, int, Edge]
 """An edge that leads out of a call: the node inside, its slot, and the edge."""
-_WORTH_NOTING = 8
+WORTH_NOTING = 8
 """The fewest nodes, besides two for each exit, for which exits are kept. A guess: of a layer with a node or three they
 are more objects for the garbage collector than the walk is worth."""
 NodeCrossing: TypeAlias = tuple[int, Sequence[int], Optional[Cut]]
@@ -145,7 +145,7 @@ class Passages:
 
     def __init__(self, graph: GradientGraph) -> None:
         self._graph = graph
-        self._numbers: set[int] = set()
+        self.numbers: set[int] = set()
         """The sequence numbers of nodes with exits: most nodes have none, and need no metadata to say so. Nodes of
         several threads can have the same number."""
 
@@ -161,7 +161,7 @@ class Passages:
 
     def exits(self, node: Any, entered_at: int) -> list[Exit] | None:
         """The exits of a call inside the one that began at `entered_at`, where `node` is that of its output."""
-        if not self._numbers or self._graph.number(node) not in self._numbers:
+        if not self.numbers or self._graph.number(node) not in self.numbers:
             return None
         began_at, exits = self._graph.metadata(node).get(self.key, (-1, ()))
         if began_at < entered_at:
@@ -173,18 +173,18 @@ class Passages:
     def note(self, ends: list[End], entered_at: int, exits: list[Exit], walked: int) -> None:
         """Keep the exits of a call, if it has one output node only and they are few to the nodes that were walked."""
         node = ends[0][1][0]
-        if walked < _WORTH_NOTING + 2 * len(exits) or any(edge[0] is not node for _, edge in ends):
+        if walked < WORTH_NOTING + 2 * len(exits) or any(edge[0] is not node for _, edge in ends):
             return
         number = self._graph.number(node)
         if entered_at <= number < LEAF_NUMBER:
-            self._numbers.add(number)
+            self.numbers.add(number)
             # A node that held itself would stay.
             kept = tuple((None if inner is node else inner, slot) for inner, slot, _ in exits)
             self._graph.metadata(node)[self.key] = entered_at, kept
 
     def forget(self) -> None:
         """The step is over."""
-        self._numbers.clear()
+        self.numbers.clear()
 
 
 def find_crossings(
@@ -335,10 +335,6 @@ class NodeHook(HookedCalls):
         self.number = number
         """The sequence number of the node."""
 
-    def register(self, graph: GradientGraph, node: Any) -> None:
-        """Have `graph` call this hook when `node` runs."""
-        raise NotImplementedError
-
 
 def key_of(kind: type[NodeHook], graph: GradientGraph) -> str:
     """The key under which the hook of one graph's tracker is in the metadata of a node; two trackers may be at work."""
@@ -354,9 +350,6 @@ class PreHook(NodeHook):
     __slots__ = ()
     key = "msprobe pre-hook"
 
-    def register(self, graph: GradientGraph, node: Any) -> None:
-        graph.register_prehook(node, self)
-
     def __call__(self, grad_output: Sequence[Any]) -> None:
         self.owner.guarded(self, self.owner.before_node, self, grad_output)
 
@@ -369,9 +362,6 @@ class PostHook(NodeHook):
 
     __slots__ = ()
     key = "msprobe post-hook"
-
-    def register(self, graph: GradientGraph, node: Any) -> None:
-        graph.register_posthook(node, self)
 
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         self.owner.guarded(self, self.owner.after_node, self, grad_input)

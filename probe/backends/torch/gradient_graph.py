@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,12 +51,16 @@ class FreedInTurn:
 
     def all_seen(self, nodes: Collection[Any]) -> None:
         """Note that many nodes were seen, in any order; ``None`` is no node."""
-        if len(nodes) <= self._left:
-            self._left -= len(nodes)
-            return
-        for node in nodes:
-            if node is not None:
-                self.seen(node)
+        left, count = self._left, len(nodes)
+        if count > left:
+            each = iter(nodes)
+            while count > left:
+                node = next(itertools.islice(each, left, None))
+                count -= left + 1
+                left = self._draw.randint(*_NODES)
+                if node is not None:
+                    _keep_rest(node)
+        self._left = left - count
 
 
 def _keep_rest(node: Any) -> None:

@@ -83,6 +83,9 @@ WRITTEN = "CopySlices"
 _next_sequence_number = internals.next_sequence_number
 _set_version = internals.set_version
 _is_functorch_wrapped = internals.is_transformed
+_transforms = internals.transforms
+_count_dispatch_modes = internals.count_dispatch_modes
+_tracing_state = internals.tracing_state
 
 
 def can_be_cut(whole: torch.Tensor) -> bool:
@@ -137,16 +140,24 @@ def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return empty
 
 
+def _alias_without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    alias: torch.Tensor = own.detach(tensor)
+    alias.data = _empty(tensor.dtype, tensor.device)
+    return alias
+
+
 class WriteCheck:
     """Tells whether the memory of a tensor was written to since this was made, and holds nothing of that memory."""
 
     __slots__ = ("_alias", "_version")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, guards: bool = True) -> None:
         # An alias that autograd makes shares the version counter, also after it was given other memory.
-        with with_autograd_kernels():
-            self._alias: torch.Tensor = own.detach(tensor)
-            self._alias.data = _empty(tensor.dtype, tensor.device)
+        if guards:
+            with with_autograd_kernels():
+                self._alias = _alias_without_memory(tensor)
+        else:
+            self._alias = _alias_without_memory(tensor)
         self._version = self._alias._version
 
     def __call__(self) -> bool:
@@ -158,6 +169,14 @@ def write_check(view: torch.Tensor) -> WriteCheck | None:
     if view.layout is not torch.strided or view.is_nested or _is_functorch_wrapped(view):
         return None
     return WriteCheck(view)
+
+
+def write_check_outside(view: torch.Tensor) -> WriteCheck | None:
+    """`write_check` where autograd's kernels are at work, outside of `unobserved`: 9 us instead of 24."""
+    if view.layout is not torch.strided or view.is_nested or _transforms() is not None:
+        return write_check(view)
+    # Guards are needed only where somebody would see the alias being made.
+    return WriteCheck(view, _count_dispatch_modes() > 0 or _tracing_state() is not None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,6 +312,8 @@ _Tensor = torch.Tensor
 
 class CallInputs(list[GradientEdge]):
     """The gradient edges of a call's inputs, and what is needed to see afterwards which of them it wrote to."""
+
+    __slots__ = ("before", "others", "tensors", "written_views")
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()

@@ -105,7 +105,7 @@ def test_what_is_there_is_listed_without_imports(tmp_path: Path, listed: Doctor)
     for path in (
         "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "collect/describing/_makers",
         "common/numerics/_differences", "common/numerics/_digests", "common/_frames",
-        "common/dump/_journal_frames", "common/dump/_records",
+        "common/dump/_journal_frames", "common/dump/_records", "backends/torch/_backward_tracker",
     ):  # fmt: skip
         is_there = importlib.util.find_spec(f"probe.{path.replace('/', '.')}") is not None
         assert line(lines, path.rpartition("/")[2])[1] in (("there", "older") if is_there else ("missing:",))

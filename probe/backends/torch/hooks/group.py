@@ -21,6 +21,7 @@ from probe.backends.torch.hooks import api_hooks, module_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.compilers import readable_swap, something_is_compiled
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
+from probe.backends.torch.tracker import tracker_for
 from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER
 from probe.common.interfaces import Handle, Listener, ModuleName
 
@@ -95,7 +96,7 @@ class TorchHooks:
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
             graph = TorchGraph(listener)
-            tracker = BackwardTracker(listener, graph)
+            tracker = tracker_for(listener, graph)
             apis = ApiHooks(listener, tracker, graph, lambda: as_now(api_hooks.watched()))
             modules, optimizer = ModuleHooks(listener, tracker), OptimizerHooks(listener)
             self._parts = _Parts(listener, tracker, apis, modules, optimizer)

@@ -16,9 +16,11 @@ from torch import nn
 from torch_parts import collected, maxima
 
 from probe.backends.shared import gradient_graph
+from probe.backends.torch import tracker
 from probe.backends.torch.gradient_graph import FreedInTurn
 
 WIDTH = 6
+needs_compiled = pytest.mark.skipif(tracker.compiled is None, reason="the compiled tracker is not built here")
 
 
 class Part(nn.Module):
@@ -139,10 +141,17 @@ def gradients_of_copies(program: Program) -> dict[str, list[Any]]:
     return {name: [value.grad for value in args] for name, args in copies.items()}
 
 
+@pytest.fixture(params=[pytest.param("compiled", marks=needs_compiled), "in Python"], autouse=True)
+def followed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever part follows the backwards."""
+    if request.param == "in Python":
+        monkeypatch.setattr(tracker, "compiled", None)
+
+
 @pytest.fixture
 def all_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The walks of outer modules pass each module inside them that they may, however small it is."""
-    monkeypatch.setattr(gradient_graph, "_WORTH_NOTING", -(1 << 30))
+    monkeypatch.setattr(gradient_graph, "WORTH_NOTING", -(1 << 30))
 
 
 @pytest.mark.sampled(least=20, each=False)
