@@ -19,6 +19,7 @@ from probe.compare.ranks.combination import Combination, in_words
 from probe.compare.ranks.rank_facts import RankFacts, facts_of
 from probe.compare.ranks.reductions import Reductions, WrongReduction, check_reductions
 from probe.compare.ranks.replicas import ReducedGradient, StepReplicas, replicas_of, rounded, usual
+from probe.shards.split import numbers
 
 _SHOWN = 5
 """Findings that are printed, and names in one of them."""
@@ -239,9 +240,12 @@ class _History:
         every = gradient.ranks
         what = {rank: found for rank, found in gradient.what.items() if found is not None}
         if not gradient.are_equal:
-            words = dict.fromkeys(in_words(found, rank, every) for rank, found in what.items())
             if what and all(found.ranks == (rank,) for rank, found in what.items()):
                 return "each rank took its own: never reduced"
+            takers: dict[str, list[int]] = {}
+            for rank, combined in what.items():
+                takers.setdefault(in_words(combined, rank, every), []).append(rank)
+            words = [f"rank{'s' * (len(those) > 1)} {numbers(those)} {text}" for text, those in takers.items()]
             return f"replicas took other gradients: {' and '.join(words) or 'no sum of those of the ranks'}"
         first = next(iter(what.values()), None)
         if first is None:

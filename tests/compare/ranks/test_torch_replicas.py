@@ -37,7 +37,7 @@ WRONG = {
     "divided twice": ("gradient of module.embed.weight", "the sum divided by the number of ranks two times"),
     "another group": (
         "gradient of embed.weight",
-        "the sum over ranks 0, 1 alone: another group and what rank 2 itself",
+        "ranks 0, 1 the sum over ranks 0, 1 alone: another group and rank 2 what rank 2 itself",
     ),
     "another seed": ("replicas differ: embed.weight", "they never were the same", "broadcast the parameters"),
     "one is a sum": ("gradient of module.first.weight: all ranks took the sum, and of most parameters the mean",),
