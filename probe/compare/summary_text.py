@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from probe.common import log
@@ -46,7 +47,7 @@ def _answer(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     if any(naming.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
         return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
     what = next((summary.explanation for summary in summaries if summary.differs), summaries[0].explanation)
-    return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries)]
+    return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries), *_steps(summaries)]
 
 
 def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -> list[tuple[str, str]]:
@@ -192,6 +193,16 @@ def _remarks(summaries: Sequence[Summary]) -> str:
         compared = sum(summary.coverage.compared_records for summary in summaries)
         text += f"; {compared} of {sum(summary.coverage.records for summary in summaries)} records compared"
     return text
+
+
+def _steps(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """The steps that were compared: those after them, which may differ, were not."""
+    found = [re.fullmatch(r"step(\d+)", each.step) for each in summaries]
+    steps = sorted({int(each[1]) for each in found if each is not None})
+    if None in found or not steps:
+        return []
+    said = f"{'step' if len(steps) == 1 else 'steps'} {numbers(steps)} compared"
+    return [(f"  {said}; a difference that begins later shows in later ones (msprobe run --step)", "")]
 
 
 def _without_effect(summaries: Sequence[Summary]) -> list[tuple[str, str]]:

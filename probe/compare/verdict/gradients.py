@@ -16,7 +16,7 @@ from probe.compare.judgement import NOTHING, Sentence
 from probe.compare.result import SIDES
 from probe.compare.verdict import arithmetic
 from probe.compare.verdict.facts import Call, is_parameter, of_gradient
-from probe.compare.verdict.findings import has_tensor, own_name
+from probe.compare.verdict.findings import has_tensor, own_name, ratio_of_norms
 from probe.compare.verdict.two_runs import Origin, TwoRuns, path_of
 
 if TYPE_CHECKING:
@@ -60,9 +60,12 @@ def direction(runs: TwoRuns, row: Row) -> str:
     norms = row.target.norm, row.golden.norm
     if found.estimate != found.estimate or not all(type(norm) is float and norm > 0 for norm in norms):
         return ""
+    said = f"cosine {found.in_words()} to the golden run's"
+    if ratio_of_norms(row):
+        # The sentence on the error has it.
+        return said
     ratio = norms[0] / norms[1]
-    size = "the same norm" if abs(ratio - 1) <= _NORMS_AGREE else f"{ratio:.3g} times the norm"
-    return f"cosine {found.in_words()} to the golden run's, {size}"
+    return f"{said}, {'the same norm' if abs(ratio - 1) <= _NORMS_AGREE else f'{ratio:.3g} times the norm'}"
 
 
 def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:

@@ -72,6 +72,15 @@ def test_a_relative_error_of_one_has_the_ratio_of_the_norms(times: float, ratio:
     assert effect.endswith(f"(identical inputs){ratio} of the golden run" if ratio else "(identical inputs)")
 
 
+def test_steps_that_agree_are_named_as_those_that_were_compared(tmp_path: Path) -> None:
+    found = summary(tmp_path, chain(), chain())
+    said = headline([replace(found, step=f"step{number}", label="rank0") for number in (0, 1, 2, 5)])
+    assert [text.partition(";")[0] for text, _ in said] == [
+        "no divergence: nothing differs", "  steps 0-2, 5 compared"
+    ]  # fmt: skip
+    assert len(headline([found])) == 1
+
+
 def test_inputs_of_another_form_are_not_called_identical(tmp_path: Path) -> None:
     name, y = "Functional.linear.0.forward", X @ W
     right = {name: call([tensor(X), tensor(W)], tensor(y))}
