@@ -133,6 +133,7 @@ class _History:
         self._unchecked: Counter[str] = Counter()
         self._gradients: Counter[str] = Counter()
         self._communication = self._by_norms = 0
+        self._of_same_data = 0
         self._apart: dict[str, float] = {}
         self._drift = 0, 0.0
         """The number of replicas that differ in the last step, and the largest relative distance."""
@@ -148,6 +149,8 @@ class _History:
         self._drifted(step, replicas)
         self._wrong(step, reductions.wrong, by_rank)
         self._reduced(step, replicas, reductions, by_rank)
+        # Ranks that share a layer have the same data on purpose, and other parts of its parameters.
+        self._of_same_data += sum(each.is_of_same_data for each in replicas.gradients if not replicas.apart)
         self._equal_before |= {each.name for each in replicas.equal}
 
     def end(self) -> None:
@@ -167,6 +170,10 @@ class _History:
             answer.facts.append(
                 f"{_count(self._drift[0], 'parameter')} with the same bits at first and other ones in the end "
                 f"(relative distance up to {self._drift[1]:.1e})"
+            )
+        if self._of_same_data and self._of_same_data == sum(self._gradients.values()):
+            answer.facts.append(
+                "all gradients are the same on all ranks before a reduction: the ranks read the same data"
             )
         for what, count in self._gradients.most_common():
             answer.facts.append(f"{_count(count, 'gradient')} of replicas, of which the optimizer took {what}")

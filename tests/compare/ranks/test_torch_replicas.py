@@ -27,6 +27,7 @@ RIGHT = {
     "by hand": "the mean",
     "sum": "the sum",
     "scattered": "the mean",
+    "same data": "the mean",
 }
 WRONG = {
     "plain": ("gradient of embed.weight, first.weight, first.bias, last.weight, last.bias", "never reduced"),
@@ -70,6 +71,7 @@ def test_right_reductions_are_named_and_nothing_is_found(runs: Path, name: str) 
     assert answer.findings == []
     assert any(f"the optimizer took {RIGHT[name]}" in fact for fact in answer.facts), answer.facts
     assert answer.checked > 20 and answer.replicas == 10
+    assert any("the ranks read the same data" in fact for fact in answer.facts) == (name == "same data"), answer.facts
 
 
 @pytest.mark.parametrize("name", WRONG)
