@@ -301,7 +301,7 @@ def summarise(parameters: Sequence[Parameter]) -> list[str]:
         found += _stack_sentences(stack.rstrip("."), layers)
     bad = [each for each in outside if not each.is_fine]
     if outside:
-        whole = f"all {len(outside)} parameters" if len(outside) > 1 else "the only parameter"
+        whole = f"all {len(outside)} parameters" if len(outside) > 1 else "1 parameter,"
         shown = _first_of(bad) if bad else f"{whole} {_state(outside)}"
         found.append(f"outside of layers: {shown}")
     return found

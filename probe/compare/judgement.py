@@ -205,6 +205,8 @@ class Sentence:
     """The sentence in labels and numbers; empty if it has no other form."""
     values: Optional[tuple[str, str]] = field(default=None, repr=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The values of an argument or a setting in target and golden run; ``None`` of a difference of another kind."""
+    calls: tuple[str, str] = field(default=("", ""), repr=False)
+    """The records of the call that it names, of target and golden run; empty where it names no other call."""
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -218,11 +220,12 @@ class Sentence:
         """The sentence with another one behind it, if there is one."""
         if not text:
             return self
-        return Sentence(f"{self.text}; {text}", f"{self.labelled}; {text}" if self.labelled else "", self.values)
+        labelled = f"{self.labelled}; {text}" if self.labelled else ""
+        return Sentence(f"{self.text}; {text}", labelled, self.values, self.calls)
 
-    def inside(self, record: str) -> Sentence:
-        """The sentence with the name of the call `record` in it."""
-        return Sentence(f"in {record}, {self.text}", f"{record}: {self.shown}")
+    def inside(self, record: str, calls: tuple[str, str] = ("", "")) -> Sentence:
+        """The sentence with the name of the call `record` in it; `calls` are its records on both sides."""
+        return Sentence(f"in {record}, {self.text}", f"{record}: {self.shown}", calls=calls)
 
 
 NOTHING = Sentence("")
@@ -280,15 +283,20 @@ def on_one_side(name: str, value: str, side: str) -> Sentence:
     return Sentence(f"{name} is {value} in the {side} only", f"{_argument(name)} = {value} in the {side} only")
 
 
-def not_finite(name: str, what: str, origin: tuple[str, str], where: str = "") -> Sentence:
-    """A tensor with ``a NaN in the target only``; `origin` is one of those above."""
+def not_finite(name: str, what: str, origin: tuple[str, str], taker: str = "") -> Sentence:
+    """A tensor with ``a NaN in the target only``; `origin` is one of those above, `taker` a record of another call."""
     text, labelled = origin
-    return Sentence(f"{name} has {what}{where}; {text}", f"{item_words(name)} has {what}{where}; {labelled}")
+    of = f" of {taker}" if taker else ""
+    return Sentence(f"{name}{of} has {what}; {text}", f"{item_words(name)}{of} has {what}; {labelled}")
 
 
-def beyond_inputs(name: str, size: str, of_inputs: str, allowed: str) -> Sentence:
-    """An output that differs by more than its inputs and rounding explain; sizes are relative differences."""
-    given = "identical inputs" if of_inputs == "0" else f"inputs have a relative error of {of_inputs}"
+def beyond_inputs(name: str, size: str, of_inputs: str, allowed: str, other: str = "") -> Sentence:
+    """An output that differs by more than its inputs and rounding explain; sizes are relative differences.
+
+    `other` is what inputs of the same values may have otherwise: ``shape``, ``dtype``; empty if nothing.
+    """
+    alike = f"inputs of another {other}" if other else "identical inputs"
+    given = alike if of_inputs == "0" else f"inputs have a relative error of {of_inputs}"
     explanation = f"its inputs, which differ by {of_inputs}, and rounding explain {allowed}"
     labelled = f"{_error(name, size)}; expected at most {allowed} ({given})"
     return Sentence(f"{name} differs by {size} of its size; {explanation}", labelled)
@@ -304,21 +312,20 @@ def beyond_peers(name: str, size: str, allowed: str, peers: int) -> Sentence:
     return Sentence(f"{text} explain {allowed}", labelled)
 
 
-def beyond_recorded(name: str, size: str, allowed: str = "", called: str = "") -> Sentence:
+def beyond_recorded(name: str, size: str, allowed: str = "", taker: str = "") -> Sentence:
     """An input or a parameter that no recorded call made so.
 
     Args:
         name: ``input.0``, or ``parameter`` and its name.
         size: the relative difference.
         allowed: the relative difference that is explained; empty of a parameter.
-        called: the record that takes it where that is not the one to blame.
+        taker: the record that takes it where that is not the one to blame.
     """
-    where, explained = f" where it calls {called}" if called else "", f"; what was recorded before explains {allowed}"
-    labelled = f"{_error(name, size, already=True)}{f', where it calls {called}' if called else ''}"
+    of, explained = f" of {taker}" if taker else "", f"; what was recorded before explains {allowed}"
     before = f"; the calls before it explain at most {allowed}"
     return Sentence(
-        f"{name} differs by {size} of its size already{where}{explained if allowed else ''}",
-        f"{labelled}{before if allowed else ''}",
+        f"{name}{of} differs by {size} of its size already{explained if allowed else ''}",
+        f"{_error(f'{item_words(name)}{of}', size, already=True)}{before if allowed else ''}",
     )
 
 

@@ -65,6 +65,8 @@ def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
     # A gradient takes no gradient either, and is no batch.
     forward = (row for row in islice(rows, _LOOKED_AT) if is_forward(row.record))
     batches = [row for row in forward if _is_batch(row.target) and _is_batch(row.golden)]
+    # Where data are known as such, another tensor whose maker is not known is likely made from them.
+    batches = [row for row in batches if _is_data(row.target) and _is_data(row.golden)] or batches
     # A module gets the batch as it is; functions before it may prepare it.
     first = next((row for row in batches if is_module(row.record)), batches[0] if batches else None)
     if first is None:
@@ -114,7 +116,11 @@ def _is_batch(item: Item | None) -> bool:
     """True of an input that takes no gradient, and of which nothing recorded says that it is no data."""
     if item is None or item.state != INPUT or not item.is_tensor or item.requires_grad:
         return False
-    return item.made_by is None or item.made_by.startswith(sketch_file.DATA)
+    return item.made_by is None or _is_data(item)
+
+
+def _is_data(item: Item | None) -> bool:
+    return item is not None and (item.made_by or "").startswith(sketch_file.DATA)
 
 
 def lines(found: Sequence[OutsideDifference]) -> list[str]:

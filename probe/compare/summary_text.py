@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -53,7 +54,7 @@ def _answer(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     if any(naming.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
         return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
     what = next((summary.explanation for summary in summaries if summary.differs), summaries[0].explanation)
-    return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries)]
+    return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries), *_steps(summaries)]
 
 
 def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -> list[tuple[str, str]]:
@@ -199,6 +200,16 @@ def _remarks(summaries: Sequence[Summary]) -> str:
         compared = sum(summary.coverage.compared_records for summary in summaries)
         text += f"; {compared} of {sum(summary.coverage.records for summary in summaries)} records compared"
     return text
+
+
+def _steps(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """The steps that were compared: those after them, which may differ, were not."""
+    found = [re.fullmatch(r"step(\d+)", each.step) for each in summaries]
+    steps = sorted({int(each[1]) for each in found if each is not None})
+    if None in found or not steps:
+        return []
+    said = f"{'step' if len(steps) == 1 else 'steps'} {numbers(steps)} compared"
+    return [(f"  {said}; a difference that begins later shows in later ones (msprobe run --step)", "")]
 
 
 def _without_effect(summaries: Sequence[Summary]) -> list[tuple[str, str]]:

@@ -76,6 +76,31 @@ def _dump(new_debugger: Any, path: Path, data: Data, dtype: Any, level: str, mod
     debugger.step()
 
 
+class Denoiser(nn.Module):
+    """Takes a time step by a function of its own, in a dtype that is given, and noise as it is."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__()
+        self.dtype, self.mix = dtype, nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, noise: Any, time: Any) -> Any:
+        angles = time.to(self.dtype)[:, None] * torch.arange(1, WIDTH + 1).to(self.dtype)
+        return self.mix(torch.cat([angles.sin().float()])) + self.mix(noise)
+
+
+def test_what_a_program_makes_of_its_data_is_not_said_to_be_another_batch(new_debugger: Any, tmp_path: Path) -> None:
+    noise, time = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(5)), torch.arange(101, 105)
+    for name, dtype in (("target", torch.bfloat16), ("golden", torch.float32)):
+        torch.manual_seed(3)
+        model, debugger = Denoiser(dtype), new_debugger(level="mix", dump_path=str(tmp_path / name))
+        debugger.start(model)
+        model(noise, time).sum().backward()
+        debugger.stop()
+        debugger.step()
+    found = _compared(tmp_path, "target", "golden")
+    assert found.answer == "divergence" and not [each for each in found.outside if each.kind == "data"], found.outside
+
+
 def _compared(path: Path, *names: str) -> Summary:
     (found,) = summaries(*(str(path / name) for name in names))
     return found

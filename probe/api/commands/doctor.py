@@ -267,8 +267,10 @@ def _state(path: str, cost: str) -> str:
     built, source = _built(path), f"{_ROOT}/{path}.c"
     if built is None:
         return f"missing: {cost}"
-    # One that does not fit the Python code beside it is not used, and nothing else says so.
-    if os.path.isfile(source) and os.path.getmtime(source) > os.path.getmtime(built):
+    # One that does not fit the Python code beside it is not used, and nothing else says so. An installed package has
+    # them from one build, and the times at which they were unpacked.
+    is_checkout = os.path.isfile(os.path.join(os.path.dirname(_ROOT), "setup.py"))
+    if is_checkout and os.path.isfile(source) and os.path.getmtime(source) > os.path.getmtime(built):
         return f"older than its source; if it does not fit, {cost}"
     return _THERE
 

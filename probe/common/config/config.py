@@ -280,7 +280,7 @@ def load_config(
     if top.value("dump_path") is None:
         meant = nearest("dump_path", [key for key in content if key not in KEYS])
         why = f', and {show(meant[0])} is not a known key; did you mean "dump_path"?' if meant else (
-            "; give the folder for the dump there or in PrecisionDebugger(dump_path=)."
+            "; give the folder for the dump there, in PrecisionDebugger(dump_path=), or to msprobe run with -o."
         )  # fmt: skip
         raise MsprobeException(f'{path}: "dump_path" is missing{why}')
     return _checked(top)

@@ -209,14 +209,17 @@ def _groups(name: str, one: Sequence[Any], other: Sequence[Any]) -> Iterator[Out
     if len(one) != len(other):
         yield OutsideDifference(OPTIMIZER, f"{name}.groups", "number of parameter groups", len(one), len(other))
         return
-    reported: set[tuple[str, str, str]] = set()
+    found: dict[tuple[str, str, str], list[tuple[int, Any, Any]]] = {}
     for number, (mine, theirs) in enumerate(zip(one, other)):
         for option in dict.fromkeys((*mine, *theirs)):
             pair = mine.get(option), theirs.get(option)
-            if not is_same_value(*pair) and (option, *map(str, pair)) not in reported:
-                # Groups that differ in the same way are one difference.
-                reported.add((option, str(pair[0]), str(pair[1])))
-                yield OutsideDifference(OPTIMIZER, f"{name}.groups.{number}.{option}", option, *pair)
+            if not is_same_value(*pair):
+                found.setdefault((option, str(pair[0]), str(pair[1])), []).append((number, *pair))
+    for (option, *_), groups in found.items():
+        # Groups that differ in the same way are one difference.
+        number, *values = groups[0]
+        title = option if len(groups) == len(one) else f"group {', '.join(str(each[0]) for each in groups)}: {option}"
+        yield OutsideDifference(OPTIMIZER, f"{name}.groups.{number}.{option}", title, *values)
 
 
 def _kind_of_package(name: str, one: Any, other: Any) -> str:

@@ -19,6 +19,7 @@ from probe.compare.ranks.combination import Combination, in_words, listed
 from probe.compare.ranks.rank_facts import RankFacts, facts_of
 from probe.compare.ranks.reductions import Reductions, WrongReduction, check_reductions
 from probe.compare.ranks.replicas import ReducedGradient, StepReplicas, replicas_of, rounded, usual
+from probe.shards.split import numbers
 
 _SHOWN = 5
 """Findings that are printed, and names in one of them."""
@@ -132,6 +133,7 @@ class _History:
         self._unchecked: Counter[str] = Counter()
         self._gradients: Counter[str] = Counter()
         self._communication = self._by_norms = 0
+        self._of_same_data = 0
         self._apart: dict[str, float] = {}
         self._drift = 0, 0.0
         """The number of replicas that differ in the last step, and the largest relative distance."""
@@ -147,6 +149,8 @@ class _History:
         self._drifted(step, replicas)
         self._wrong(step, reductions.wrong, by_rank)
         self._reduced(step, replicas, reductions, by_rank)
+        # Ranks that share a layer have the same data on purpose, and other parts of its parameters.
+        self._of_same_data += sum(each.is_of_same_data for each in replicas.gradients if not replicas.apart)
         self._equal_before |= {each.name for each in replicas.equal}
 
     def end(self) -> None:
@@ -166,6 +170,10 @@ class _History:
             answer.facts.append(
                 f"{_count(self._drift[0], 'parameter')} with the same bits at first and other ones in the end "
                 f"(relative distance up to {self._drift[1]:.1e})"
+            )
+        if self._of_same_data and self._of_same_data == sum(self._gradients.values()):
+            answer.facts.append(
+                "all gradients are the same on all ranks before a reduction: the ranks read the same data"
             )
         for what, count in self._gradients.most_common():
             answer.facts.append(f"{_count(count, 'gradient')} of replicas, of which the optimizer took {what}")
@@ -239,9 +247,12 @@ class _History:
         every = gradient.ranks
         what = {rank: found for rank, found in gradient.what.items() if found is not None}
         if not gradient.are_equal:
-            words = dict.fromkeys(in_words(found, rank, every) for rank, found in what.items())
             if what and all(found.ranks == (rank,) for rank, found in what.items()):
                 return "each rank took its own: never reduced"
+            takers: dict[str, list[int]] = {}
+            for rank, combined in what.items():
+                takers.setdefault(in_words(combined, rank, every), []).append(rank)
+            words = [f"rank{'s' * (len(those) > 1)} {numbers(those)} {text}" for text, those in takers.items()]
             return f"replicas took other gradients: {' and '.join(words) or 'no sum of those of the ranks'}"
         first = next(iter(what.values()), None)
         if first is None:

@@ -44,6 +44,8 @@ class ReducedGradient:
     """The largest relative distance of what two ranks took."""
     micro_batches: int
     """The number of backwards that it was accumulated from on each rank."""
+    is_of_same_data: bool
+    """True if the ranks' own gradients, before a reduction, have the same bits and are not zero."""
 
 
 @dataclass
@@ -142,6 +144,7 @@ def _gradient(name: str, ranks: Sequence[RankFacts]) -> ReducedGradient | None:
         all(fits(sums, one, Combination((0,), 1.0), unit) for sums in taken.values()),
         largest_distance(list(taken.values())),
         max(each.micro_batches.get(name, 0) for each in ranks),
+        is_asked and all(sums.any() and (sums == local[ranks[0].rank]).all() for sums in local.values()),
     )
 
 

@@ -267,7 +267,11 @@ def schedule(steps: Sequence[Step], earliest: str | None, same_until: float) -> 
             return
         rates += [float(group["lr"]) for group in groups[:1] if _is_number(group.get("lr"))]
     last = f" to {rates[-1]:.6g}" if rates and rates[-1] != rates[0] else ""
-    yield State("schedule", KEPT, f"all settings of the groups agree{f', lr = {rates[0]:.6g}{last}' if rates else ''}")
+    shown = f", lr = {rates[0]:.6g}{last}" if rates else ""
+    # A schedule that begins anew agrees until it next changes the rate.
+    number = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    unseen = f" in {number}; a later change by a schedule is not seen" if rates and not last else ""
+    yield State("schedule", KEPT, f"all settings of the groups agree{shown}{unseen}")
 
 
 def _settings(differing: Mapping[str, tuple[Any, Any]]) -> str:

@@ -59,7 +59,7 @@ class Causes:
             forward = self._runs.in_direction(call, FORWARD) if of_gradient(call) else None
             if forward is not None and not forward.is_of_both:
                 side = int(forward.record is None)
-                return Sentence(f"only the {SIDES[side]} calls {forward.name}{self._given(forward, side)}")
+                return self._only(forward, side)
             return gradients.missing(self._runs, call, row) if of_gradient(call) else self._one_sided_sentence(place)
         found = gradients.kept(self._runs, call, row, self._before)
         if found:
@@ -158,7 +158,7 @@ class Causes:
         if sibling is not None:
             mine, theirs = (place.call, sibling) if side == 0 else (sibling, place.call)
             if _kind(mine) != _kind(theirs):
-                return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
+                return _instead(mine, theirs)
             setting = next((each for each in self._settings_of_two(mine, theirs) if each.decides), None)
             if setting is not None:
                 return setting.sentence
@@ -265,7 +265,7 @@ class Causes:
                 found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
             if found:
                 # What one side alone does behind it is nearer.
-                return self._calls_of_one_side(alone, direct, rows) or found.inside(maker.name)
+                return self._calls_of_one_side(alone, direct, rows) or found.inside(maker.name, maker.records)
             waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
         return self._calls_of_one_side(alone, direct, rows) or self._transposed(alone)
 
@@ -285,7 +285,7 @@ class Causes:
             return NOTHING
         side = 0 if found[0] else 1
         call, parameter = found[side][0]
-        return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}")
+        return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}", calls=call.records)
 
     def _calls_of_one_side(
         self, alone: tuple[list[Call], list[Call]], direct: Collection[int], rows: Sequence[Row]
@@ -313,20 +313,19 @@ class Causes:
             mine, theirs = own[0][0], own[1][0]
             is_certain = self._runs.same_names or self._take_the_same(mine, theirs)
             if is_one_kind and len(own[0]) == len(own[1]) and is_certain:
-                return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
+                return _instead(mine, theirs)
         for side in (0, 1):
             certain = [call for call in own[side] if call.index in direct and self._is_bypassed(call, side, rows)]
             if not certain and self._runs.same_names and not own[1 - side]:
                 certain = own[side]
             if certain:
-                call = certain[0]
-                return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+                return self._only(certain[0], side)
         # The same kinds of calls without being paired: their settings may differ.
         for (mine, kind), (theirs, golden_kind) in zip(*kinds):
             if kind == golden_kind:
                 setting = next((each for each in self._settings_of_two(mine, theirs) if each.decides), None)
                 if setting is not None:
-                    return setting.sentence.inside(mine.name)
+                    return setting.sentence.inside(mine.name, (mine.records[0], theirs.records[1]))
         return NOTHING
 
     def _is_bypassed(self, call: Call, side: int, rows: Sequence[Row]) -> bool:
@@ -346,6 +345,9 @@ class Causes:
             return False
         size, left = float(theirs[0] @ theirs[0]), mine[0] - theirs[0]
         return math.sqrt(float(left @ left)) <= arithmetic.noise([item, other]) * math.sqrt(size)
+
+    def _only(self, call: Call, side: int) -> Sentence:
+        return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}", calls=call.records)
 
     def _given(self, call: Call, side: int) -> str:
         """The plain numbers that a call is given."""
@@ -483,6 +485,11 @@ class Causes:
         side = 0 if unchanged[0] else 1
         why = ": training = False, or p = 0" if "dropout" in call.function.lower() else ""
         return Sentence(f"{own_name(given)} comes back unchanged in the {SIDES[side]} only{why}")
+
+
+def _instead(mine: Call, theirs: Call) -> Sentence:
+    text = f"the target calls {mine.name} where the golden run calls {theirs.name}"
+    return Sentence(text, calls=(mine.records[0], theirs.records[1]))
 
 
 def _tensors(call: Call, side: int) -> list[Item]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Optional
@@ -12,7 +12,7 @@ from probe.common.align.calls import Calls, Row
 from probe.common.align.counterparts import LEFT_OUT, CallPair
 from probe.common.collectives.collectives import is_communication
 from probe.common.dump.layout import step_and_rank
-from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, parse, record_name
 from probe.common.environment import environment_file as environment_files
 from probe.common.environment.environment_file import product_roundoff, settings_at
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
@@ -224,9 +224,12 @@ class _Conclusion:
 
     def _diverged(self) -> None:
         findings, result = self._walked.findings, self._result
-        first, *suspects = [self._unexplained(each, index == 0) for index, each in enumerate(findings)]
-        stack = (result.stacks or {}).get(first.record, [])
-        golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
+        cause = self._cause(findings[0])
+        first = self._unexplained(findings[0], cause)
+        suspects = [self._unexplained(each, cause_of_kind(each)) for each in findings[1:]]
+        own = first.record, first.golden_record
+        stacks = (result.stacks or {}, result.golden_stacks or {})
+        stack, golden_stack = (_stack_of(of_side, *names) for of_side, names in zip(stacks, zip(own, cause.calls)))
         result.divergence = Divergence(first, stack, golden_stack, suspects)
         result.diverging = [self._shown(each) for each in findings]
 
@@ -236,7 +239,7 @@ class _Conclusion:
             return found.row
         return next((row for row in self._result.rows if row.target is found.row.target), found.row)
 
-    def _unexplained(self, found: Finding, is_first: bool) -> Unexplained:
+    def _unexplained(self, found: Finding, cause: Sentence) -> Unexplained:
         call = found.call
         record = "" if any(row is found.row for row in call.rows) else found.row.record
         source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
@@ -245,7 +248,6 @@ class _Conclusion:
         if call.direction == PARAMETERS_GRAD and found.kind in (Kind.OUTPUT, Kind.LIKE):
             reason = reason.followed_by(direction(self._runs, found.row))
         measured = found.distance < ALTOGETHER
-        cause = self._cause(found) if is_first else cause_of_kind(found)
         return Unexplained(
             call.record or "",
             call.golden_record or "",
@@ -337,6 +339,13 @@ class _Conclusion:
         names = call.record or "", call.golden_record or ""
         reason = f"only the {side} has this module with parameters"
         return Difference(*names, "", reason, shown), around is None and not is_held
+
+
+def _stack_of(stacks: Mapping[str, list[str]], record: str, cause: str) -> list[str]:
+    """The stack of a record; of one without, as gradients are, that of the call its cause names, or of its forward."""
+    parsed = [parse(name) for name in (cause, record)]
+    forward = [record_name(each._replace(direction=FORWARD)) for each in parsed if each is not None]
+    return next((stacks[name] for name in (record, cause, *forward) if stacks.get(name)), [])
 
 
 def _is_layer_of_one_side(call: Call) -> bool:

@@ -95,6 +95,11 @@ class Call(msgspec.Struct, gc=False):
         self.inputs = tuple(compress(self.rows, into))
         self.outputs = tuple(compress(self.rows, map(not_, into)))
 
+    @property
+    def records(self) -> tuple[str, str]:
+        """The records of the target and of the golden run; empty on a side that does not make the call."""
+        return self.record or "", self.golden_record or ""
+
 
 def call_of(index: int, record: str | None, golden_record: str | None, rows: list[Row]) -> Call:
     """The call of a pair of records."""

@@ -250,10 +250,10 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
     if found.kind is Kind.NONFINITE or math.isinf(found.distance):
         origin = NOT_RECORDED if found.kind is Kind.INPUT else NOT_FROM_INPUTS
         origin = FROM_INPUTS if math.isinf(found.given) else origin
-        return not_finite(name, nonfinite(row), origin, f" where it calls {record}" if record else "")
+        return not_finite(name, nonfinite(row), origin, record)
     if found.kind is Kind.CHOICE and not found.others:
-        where = f" where it calls {record}" if record else ""
-        return Sentence(f"{name} has other choices{where}: one run has changed them after they were made")
+        of = f" of {record}" if record else ""
+        return Sentence(f"{name}{of} has other choices: one run has changed them after they were made")
     if found.kind is Kind.CHOICE:
         text = f"{name} has {found.others} other choice{'' if found.others == 1 else 's'} than the golden run"
         if not found.given:
@@ -269,7 +269,18 @@ def finding_sentence(found: Finding, record: str = "", source: Source | None = N
     if found.distance <= found.allowed:
         text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
         return Sentence(f"{text}; values so far apart cannot be judged")
-    return beyond_inputs(name, apart, size(found.given), allowed).followed_by(ratio)
+    return beyond_inputs(name, apart, size(found.given), allowed, _other_form(found.call)).followed_by(ratio)
+
+
+def _other_form(call: Call) -> str:
+    """``shape`` or ``dtype``, if an input has another one than in the golden run; it is not the same tensor then."""
+    pairs = [(row.target, row.golden) for row in call.inputs]
+    both = [(one, other) for one, other in pairs if one is not None and other is not None and one.is_tensor]
+    if any(extent(one.shape).elements != extent(other.shape).elements for one, other in both):
+        return "shape"
+    types = [(plain_name(one.dtype or ""), plain_name(other.dtype or "")) for one, other in both if other.is_tensor]
+    # Two frameworks have whole numbers of other widths.
+    return "dtype" if any(mine != theirs and not is_integer(mine) for mine, theirs in types) else ""
 
 
 def ratio_of_norms(row: Row) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probe.common.align.calls import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD
@@ -16,7 +16,7 @@ from probe.compare.judgement import NOTHING, Sentence
 from probe.compare.result import SIDES
 from probe.compare.verdict import arithmetic
 from probe.compare.verdict.facts import Call, is_parameter, of_gradient
-from probe.compare.verdict.findings import has_tensor, own_name
+from probe.compare.verdict.findings import has_tensor, own_name, ratio_of_norms
 from probe.compare.verdict.two_runs import Origin, TwoRuns, path_of
 
 if TYPE_CHECKING:
@@ -33,11 +33,14 @@ def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
         return NOTHING
     forward = runs.in_direction(call, FORWARD)
     name = _own_parameter(runs, forward, row, 1 - side) or _parameter_name(call, row)
-    why = "" if forward is None else _frozen(runs, forward, row, side)
-    if forward is not None and not why and not runs.across_frameworks:
-        why = _without_graph(runs, forward, side)
     said = f"{name} has no gradient in the {SIDES[side]}"
-    return Sentence(f"{said}: {why}" if why else said)
+    frozen = "" if forward is None else _frozen(runs, forward, row, side)
+    if forward is None or frozen or runs.across_frameworks:
+        return Sentence(f"{said}: {frozen}" if frozen else said)
+    lost = _without_graph(runs, forward, side)
+    if lost is None:
+        return Sentence(said, calls=forward.records)
+    return Sentence(f"{said}: {lost.text}", calls=lost.call.records)
 
 
 _NORMS_AGREE = 0.01
@@ -57,9 +60,12 @@ def direction(runs: TwoRuns, row: Row) -> str:
     norms = row.target.norm, row.golden.norm
     if found.estimate != found.estimate or not all(type(norm) is float and norm > 0 for norm in norms):
         return ""
+    said = f"cosine {found.in_words()} to the golden run's"
+    if ratio_of_norms(row):
+        # The sentence on the error has it.
+        return said
     ratio = norms[0] / norms[1]
-    size = "the same norm" if abs(ratio - 1) <= _NORMS_AGREE else f"{ratio:.3g} times the norm"
-    return f"cosine {found.in_words()} to the golden run's, {size}"
+    return f"{said}, {'the same norm' if abs(ratio - 1) <= _NORMS_AGREE else f'{ratio:.3g} times the norm'}"
 
 
 def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:
@@ -167,26 +173,65 @@ def _frozen(runs: TwoRuns, forward: Call, row: Row | None, side: int) -> str:
     return ""
 
 
-def _without_graph(runs: TwoRuns, forward: Call, side: int) -> str:
-    """The sentence on the first call at or behind a forward that loses the graph on one side; empty if none does."""
+class _Lost(NamedTuple):
+    """The place at which one side loses the graph of a gradient."""
+
+    text: str
+    call: Call
+    by_function: bool = False
+    """True if a graph is there again behind it, as behind a ``torch.autograd.Function``: the graph is its own."""
+
+
+def _without_graph(runs: TwoRuns, forward: Call, side: int) -> _Lost | None:
+    """The first call at or behind a forward that loses the graph on one side; ``None`` if none does."""
     if any(_loses_graph(row, side) for row in forward.outputs):
         made = [
             runs.maker(item, side) for row in forward.outputs if (item := (row.target, row.golden)[side]) is not None
         ]
         if any(call is not None and _has_graph(call, side) for call in made):
-            return f"what {forward.name} returns is detached (detach)"
+            return _Lost(f"what {forward.name} returns is detached (detach)", forward)
         inner = next((call for call in inside(runs, forward) if _is_lost_at(call, side)), None)
         if inner is not None and not any(_loses_graph(row, side) for row in inner.outputs):
-            return f"{inner.name} takes a tensor that is detached (detach)"
+            return _Lost(f"{inner.name} takes a tensor that is detached (detach)", inner)
         inputs = [(row.target, row.golden)[side] for row in forward.inputs if not is_parameter(row)]
         tensors = [item for item in inputs if item is not None and item.is_tensor]
         checkpointed = bool(tensors) and not any(item.requires_grad for item in tensors)
-        more = ", or a reentrant checkpoint of which no input takes a gradient" if checkpointed else ""
-        return f"{forward.name} is computed without a graph (no_grad{more})"
+        return _computed_without(runs, forward, side, checkpointed)
     return _lost_behind(runs, [forward], side)
 
 
-def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
+def _computed_without(runs: TwoRuns, call: Call, side: int, checkpointed: bool = False) -> _Lost:
+    if _has_graph_behind(runs, call, side):
+        text = f"{call.name} is computed inside a torch.autograd.Function, which has a backward of its own"
+        return _Lost(text, call, by_function=True)
+    more = ", or a reentrant checkpoint of which no input takes a gradient" if checkpointed else ""
+    return _Lost(f"{call.name} is computed without a graph (no_grad{more})", call)
+
+
+def _has_graph_behind(runs: TwoRuns, call: Call, side: int) -> bool:
+    """True if what a call without a graph leads to has one when it is taken: a Function has given it its own."""
+    records = runs.by_record, runs.by_golden_record
+    waiting = [(call.record, call.golden_record)[side] or ""]
+    seen = set(waiting)
+    while waiting and len(seen) < _MOST_CALLS:
+        record = waiting.pop(0)
+        maker = records[side].get(record)
+        if maker is None or _has_graph(maker, side):
+            continue
+        for taker in runs.graphs[side].takers(record):
+            taking = records[side].get(taker)
+            for row in () if taking is None else taking.inputs:
+                item = (row.target, row.golden)[side]
+                # A parameter that the function itself takes is no result of it.
+                if item is not None and item.requires_grad and runs.graphs[side].source(item).record == record:
+                    return True
+            if taker not in seen:
+                seen.add(taker)
+                waiting.append(taker)
+    return False
+
+
+def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> _Lost | None:
     seen: set[str] = set()
     waiting = [(call.record, call.golden_record)[side] or "" for call in starts]
     while waiting and len(seen) < _MOST_CALLS:
@@ -197,11 +242,11 @@ def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
                 continue
             seen.add(taker)
             if any(_loses_graph(row, side) for row in call.inputs if not is_parameter(row)):
-                return f"what {record} returned is detached before {taker} takes it (detach)"
+                return _Lost(f"what {record} returned is detached before {taker} takes it (detach)", call)
             if any(_loses_graph(row, side) for row in call.outputs):
-                return f"{taker} is computed without a graph (no_grad)"
+                return _computed_without(runs, call, side)
             waiting.append(taker)
-    return ""
+    return None
 
 
 def lost(runs: TwoRuns, call: Call) -> Sentence:
@@ -212,13 +257,13 @@ def lost(runs: TwoRuns, call: Call) -> Sentence:
         return NOTHING
     starts = [forward, *inside(runs, forward)]
     for side in (0, 1):
-        for each in starts:
-            if _is_lost_at(each, side):
-                why = _without_graph(runs, each, side) or f"{each.name} takes a tensor that is detached (detach)"
-                return Sentence(f"a part of the gradient is missing in the {SIDES[side]}: {why}")
-        why = _lost_behind(runs, starts, side)
-        if why:
-            return Sentence(f"a part of the gradient is missing in the {SIDES[side]}: {why}")
+        at = next((each for each in starts if _is_lost_at(each, side)), None)
+        found = _lost_behind(runs, starts, side) if at is None else _without_graph(runs, at, side)
+        if at is not None and found is None:
+            found = _Lost(f"{at.name} takes a tensor that is detached (detach)", at)
+        if found is not None:
+            what = "the gradient is another one" if found.by_function else "a part of the gradient is missing"
+            return Sentence(f"{what} in the {SIDES[side]}: {found.text}", calls=found.call.records)
     return NOTHING
 
 

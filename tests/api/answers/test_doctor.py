@@ -111,20 +111,26 @@ def test_what_is_there_is_listed_without_imports(tmp_path: Path, listed: Doctor)
         assert line(lines, path.rpartition("/")[2])[1] in (("there", "older") if is_there else ("missing:",))
 
 
-def test_a_compiled_part_that_is_older_than_its_source_is_named(
-    tmp_path: Path, listed: Doctor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_checkout", [True, False])
+def test_a_compiled_part_of_a_checkout_that_is_older_than_its_source_is_named(
+    tmp_path: Path, listed: Doctor, monkeypatch: pytest.MonkeyPatch, is_checkout: bool
 ) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    (tmp_path / "common/dump").mkdir(parents=True)
+    root = tmp_path / "probe"
+    (root / "common/dump").mkdir(parents=True)
+    if is_checkout:
+        (tmp_path / "setup.py").touch()
     for number, name in enumerate(("_frames", "dump/_records")):
-        built, source = (tmp_path / "common" / f"{name}{end}" for end in (suffix, ".c"))
+        built, source = (root / "common" / f"{name}{end}" for end in (suffix, ".c"))
         for path, time in ((built, 100), (source, 99 + 2 * number)):
             path.touch()
             os.utime(path, (time, time))
-    monkeypatch.setattr(doctor, "_ROOT", str(tmp_path))
+    monkeypatch.setattr(doctor, "_ROOT", str(root))
     states = [each.split() for each in listed() if each.startswith("  _")]
-    assert [each[0] for each in states if each[1:] == ["there"]] == ["_frames"]
-    assert [each[0] for each in states if each[1:5] == ["older", "than", "its", "source;"]] == ["_records"]
+    older = [each[0] for each in states if each[1:5] == ["older", "than", "its", "source;"]]
+    # The times of an installed package are those at which it was unpacked.
+    assert older == (["_records"] if is_checkout else [])
+    assert [each[0] for each in states if each[1:] == ["there"]] == ["_frames", "_records"][: 2 - len(older)]
     assert sum(each[1] == "missing:" for each in states) == len(states) - 2
 
 

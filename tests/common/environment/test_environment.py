@@ -130,6 +130,14 @@ def test_a_seed_that_a_framework_drew_is_not_set_and_does_not_lead() -> None:
     assert [each.text for each in differences(both[0], both[1])] == ["seed not set (golden: not set)"]
 
 
+def test_a_difference_of_one_parameter_group_says_which_one() -> None:
+    groups = [{"lr": 0.1, "parameters": 2}, {"lr": 0.3, "parameters": 1}]
+    assert texts(optimizers=[{"type": "AdamW", "groups": groups}]) == [
+        "group 0: parameters 2 (golden: 3)",
+        "group 1: lr 0.3 (golden: 0.1)",
+    ]
+
+
 def test_the_most_likely_cause_comes_first() -> None:
     found = texts(
         packages={"torch": "2.7.1", "numpy": "1.26.0"},

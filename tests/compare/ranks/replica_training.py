@@ -66,7 +66,7 @@ LIBRARY: dict[str, Callable[..., None]] = {
 PARTS = ("library that scatters a mean", "library that gathers nothing")
 OF_DDP = (
     "ddp", "clipped", "clipped in parts", "micro-batches", "accumulated", "one is a sum", "bfloat16", "no_sync",
-    "ignored", "reduced twice", "divided twice",
+    "ignored", "reduced twice", "divided twice", "same data",
 )  # fmt: skip
 PAIR: Any = None
 
@@ -110,7 +110,7 @@ def train(name: str, folder: Path, rank: int, world: int) -> None:
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["first.weight"])
     model = DistributedDataParallel(net) if name in OF_DDP else net
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    generator = torch.Generator().manual_seed(100 + rank)
+    generator = torch.Generator().manual_seed(100 + rank * (name != "same data"))
     dist.all_reduce = LIBRARY.get(name, REAL_ALL_REDUCE)
     dist.broadcast = no_reduction if name == "library without a broadcast" else REAL_BROADCAST
     dist.reduce_scatter_tensor = scattered_mean if name == "library that scatters a mean" else REAL_SCATTER

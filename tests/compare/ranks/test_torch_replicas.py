@@ -27,6 +27,7 @@ RIGHT = {
     "by hand": "the mean",
     "sum": "the sum",
     "scattered": "the mean",
+    "same data": "the mean",
 }
 WRONG = {
     "plain": ("gradient of embed.weight, first.weight, first.bias, last.weight, last.bias", "never reduced"),
@@ -37,7 +38,7 @@ WRONG = {
     "divided twice": ("gradient of module.embed.weight", "the sum divided by the number of ranks two times"),
     "another group": (
         "gradient of embed.weight",
-        "the sum over ranks 0, 1 alone: another group and what rank 2 itself",
+        "ranks 0, 1 the sum over ranks 0, 1 alone: another group and rank 2 what rank 2 itself",
     ),
     "another seed": ("replicas differ: embed.weight", "they never were the same", "broadcast the parameters"),
     "one is a sum": ("gradient of module.first.weight: all ranks took the sum, and of most parameters the mean",),
@@ -70,6 +71,7 @@ def test_right_reductions_are_named_and_nothing_is_found(runs: Path, name: str) 
     assert answer.findings == []
     assert any(f"the optimizer took {RIGHT[name]}" in fact for fact in answer.facts), answer.facts
     assert answer.checked > 20 and answer.replicas == 10
+    assert any("the ranks read the same data" in fact for fact in answer.facts) == (name == "same data"), answer.facts
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -166,6 +166,17 @@ def test_the_part_that_was_not_brought_back_is_named_alone(
     assert answer.first == (0, AT) and answer.differs
 
 
+def test_a_rate_that_never_changed_does_not_show_that_its_schedule_is_restored(
+    new_debugger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        torch.optim.lr_scheduler, "LinearLR", lambda optimizer, *_: torch.optim.lr_scheduler.StepLR(optimizer, 6)
+    )
+    answer = resumed(new_debugger, tmp_path, "schedule alone")
+    (schedule,) = [each for each in answer.states if each.name == "schedule"]
+    assert (schedule.status, schedule.text.partition("; ")[2]) == (KEPT, "a later change by a schedule is not seen")
+
+
 def test_moments_without_a_count_of_steps_are_told_by_their_updates(new_debugger: Any, tmp_path: Path) -> None:
     answer = resumed(new_debugger, tmp_path, "optimizer", optimizer="SGD")
     assert [each.name for each in answer.lost] == ["optimizer (SGD)"], text_of(answer)

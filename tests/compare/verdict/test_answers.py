@@ -72,6 +72,25 @@ def test_a_relative_error_of_one_has_the_ratio_of_the_norms(times: float, ratio:
     assert effect.endswith(f"(identical inputs){ratio} of the golden run" if ratio else "(identical inputs)")
 
 
+def test_steps_that_agree_are_named_as_those_that_were_compared(tmp_path: Path) -> None:
+    found = summary(tmp_path, chain(), chain())
+    said = headline([replace(found, step=f"step{number}", label="rank0") for number in (0, 1, 2, 5)])
+    assert [text.partition(";")[0] for text, _ in said] == [
+        "no divergence: nothing differs", "  steps 0-2, 5 compared"
+    ]  # fmt: skip
+    assert len(headline([found])) == 1
+
+
+def test_inputs_of_another_form_are_not_called_identical(tmp_path: Path) -> None:
+    name, y = "Functional.linear.0.forward", X @ W
+    right = {name: call([tensor(X), tensor(W)], tensor(y))}
+    shorter = {name: call([tensor(X, "torch.bfloat16"), tensor(W)], tensor(y * np.float32(1.5)))}
+    parts = {name: call([tensor(X[:-1]), tensor(W)], tensor(y * np.float32(1.5)))}
+    for number, (wrong, words) in enumerate(((shorter, "inputs of another dtype"), (parts, "inputs of another shape"))):
+        said = [text for text, _ in headline([summary(tmp_path / str(number), wrong, right)])]
+        assert any(text.startswith("  effect: ") and text.endswith(f"({words})") for text in said), said
+
+
 def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
     answers = []

@@ -281,11 +281,14 @@ def frozen(model: nn.Module) -> None:
     model.get_submodule("block.gate").requires_grad_(False)
 
 
+def without_graph(self: Any, x: Any) -> Any:
+    return torch.no_grad()(F.linear)(x, self.weight, self.bias)
+
+
 LOST = [
     (frozen, "the parameter is frozen (requires_grad = False)"),
     (forward("block.gate", lambda self, x: F.linear(x, self.weight, self.bias).detach()), "is detached (detach)"),
-    (forward("block.gate", lambda self, x: torch.no_grad()(F.linear)(x, self.weight, self.bias)),
-     "is computed without a graph (no_grad)"),
+    (forward("block.gate", without_graph), "is computed without a graph (no_grad)"),
 ]  # fmt: skip
 
 
@@ -293,6 +296,51 @@ LOST = [
 def test_missing_gradient_has_its_reason(cause_at: Any, change: Change, expected: str) -> None:
     said = cause_at(change, "Module.block.gate.Linear.parameters_grad.0", "weight")
     assert said.startswith("block.gate.weight has no gradient in the target: ") and said.endswith(expected)
+
+
+class Fused(torch.autograd.Function):
+    """A kernel of one's own whose backward lacks the derivative of the root."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        root = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        ctx.save_for_backward(x, weight, root)
+        return x * root * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        x, weight, root = ctx.saved_tensors
+        return grad * weight * root, (grad * x * root).sum(0)
+
+
+def detached(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = model(x)
+    return F.cross_entropy(y, torch.arange(6) % 8) + (y * y.detach()).mean()
+
+
+def attached(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = model(x)
+    return F.cross_entropy(y, torch.arange(6) % 8) + (y * y).mean()
+
+
+GRADIENTS_OTHERWISE = [
+    (forward("block.norm", lambda self, x: Fused.apply(x, self.weight)), loss_of, loss_of,
+     "inside a torch.autograd.Function", "root = torch.rsqrt("),
+    (None, detached, attached, "(detach)", "y * y"),
+    (None, loss_of, lambda model, x: 0.25 * loss_of(model, x), "only the golden run calls", "0.25 * loss_of"),
+    (forward("block.gate", without_graph), loss_of, loss_of, "(no_grad)", "self.gate(y)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "loss", "golden_loss", "expected", "line"), GRADIENTS_OTHERWISE)
+def test_gradient_that_goes_another_way_has_the_line_of_its_cause(
+    run: Any, change: Change | None, loss: Change, golden_loss: Change, expected: str, line: str
+) -> None:
+    paths = run("target", change, "mix", loss), run("golden", None, "mix", golden_loss)
+    found = first_of(summaries(*paths, where=Where(1)))
+    assert found is not None and found.divergence is not None
+    assert expected in found.divergence.first.cause
+    assert any(line in "".join(stack) for stack in (found.divergence.stack, found.divergence.golden_stack))
 
 
 def sgd(**settings: Any) -> Change:
