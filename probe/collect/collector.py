@@ -16,6 +16,11 @@ from probe.collect.active_calls import ActiveCall, close, innermost
 from probe.collect.describing.calls import CallDescriber
 from probe.collect.sinks.sink import Sink
 from probe.collect.step import CollectedStep, Receivers, name_of, note_failure, tell
+
+try:
+    from probe.collect._calls import PlainCalls
+except ImportError:  # not built here
+    PlainCalls = None  # type: ignore[assignment,misc]
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
@@ -74,6 +79,9 @@ class Collector:
         """Set between `module_dump` and `module_dump_end`."""
         self.step: CollectedStep | None = None
         """The step that is collected."""
+        self.plain: Any = None
+        """Does what `enter_api`, `leave_api` and `backward_api` do, compiled, for plain calls of functions in a plain step;
+        ``None`` in any other step."""
         self._hooks = adapter.hooks
         self._default_risk_level = of_dump(adapter.framework).risk_level
         self._stacks = CallStacks()
@@ -121,7 +129,29 @@ class Collector:
         is_taken = step.begin(self._tried)
         self._state = step
         self.step = step if is_taken else None
+        self.plain = self._plain_calls(step) if is_taken else None
         return is_taken
+
+    def _plain_calls(self, step: CollectedStep) -> Any:
+        """The compiled way for calls in a step in which nothing is chosen, saved or watched for; ``None`` if it is not."""
+        selection, describer = self._selection, self._describer.compiled()
+        wants_all = selection.everything and selection.forward and selection.backward
+        if PlainCalls is None or describer is None or not (wants_all and selection.inputs and selection.outputs):
+            return None
+        if not step.with_values or step.entering or step.leaving or step.has_live_gradients:
+            return None
+        of_step = step, step.thread, step.counts, step.order, self._by_risk, ActiveCall
+        recording = (step.quickly(step.recording), step.quickly(step.recording_backward))
+        failures = self._note, self.failed, note_failure
+        return PlainCalls(
+            self._with_tree, step.with_stacks, self, *of_step, *self._stacks.compiled(), *describer, *recording, *failures
+        )
+
+    def _note(self, call: ActiveCall, is_backward: bool) -> None:
+        """Hand on a call without a record."""
+        step = self._state
+        of = (step.recording_backward, step.noting_backward) if is_backward else (step.recording, step.noting)
+        self._finish(step, call, journals.REPLACE, *of)
 
     def hold(self, models: Any) -> None:
         """The models of the step that has begun are these; ``None`` where the program gives none."""
@@ -154,6 +184,7 @@ class Collector:
     def leave_step(self) -> CollectedStep | None:
         """Take no more, late gradients included, for the step that has begun, which is what is returned."""
         self.attempt(self._describer.end_step)
+        self.plain = None
         step, self.step = self.step, None
         if step is not None:
             self.collecting = False
