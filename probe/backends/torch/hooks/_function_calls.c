@@ -13,8 +13,8 @@
 
 /* What a FunctionCalls is made with, in the order of its arguments. */
 enum {
-    LISTENER, HOOKS, CASTS, NAMES, VIEW_AS, PASSES, MODE,        /* of api_hooks.py, and the passes of the backward tracker */
-    PASS, OBSERVE, OBSERVE_BENEATH, WATCH, ARRIVED, REGISTER,    /* what Python does where this does not */
+    LISTENER, HOOKS, CASTS, CASTING, NAMES, VIEW_AS, PASSES, CURRENT_PASS, MODE,        /* of api_hooks.py, and the passes of the backward tracker */
+    PASS, OBSERVE, OBSERVE_BENEATH, WATCH, ARRIVED, SEEN,        /* what Python does where this does not */
     UNOBSERVED, GUARDED, EMPTY,                                  /* of guards.py and views.py */
     WITHOUT_MODES, COUNT_MODES, POP, PUSH, TRACING, COMPILER,    /* of torch: what surrounds a call */
     DISPATCH_MODE, FAKE, COUNT_DISPATCH_MODES, TRANSFORMS, FLAGS,
@@ -48,7 +48,7 @@ typedef struct {
 } CallHook;
 
 static PyObject *s_self, *s_plain, *s_note, *s_attached, *s_everything, *s_enter, *s_leave, *s_backward, *s_open, *s_close, *s_api;
-static PyObject *s_data, *s_sequence_nr, *s_dropout, *s_cancel_api, *s_fail_api, *s_failed, *s_compiling_flag;
+static PyObject *s_data, *s_sequence_nr, *s_register_hook, *s_opened, *s_entered_at, *s_dropout, *s_cancel_api, *s_fail_api, *s_failed, *s_compiling_flag;
 
 /* Whether an attribute is this very object; an attribute that is not there is none. */
 static int is(PyObject *object, PyObject *attribute, PyObject *expected) {
@@ -164,9 +164,27 @@ static PyObject *new_hook(FunctionCalls *calls, PyObject *of, PyObject *number, 
     return (PyObject *)self;
 }
 
-/* Whether the view that was returned was not written to, and no backward of a module may be complete by now. */
+/* Whether a backward of a module is complete now that the node of that number runs: `BackwardTracker.advance`. */
+static int completes(const FunctionCalls *self, PyObject *number) {
+    if (PyDict_GET_SIZE(self->part[PASSES]) == 0) return 0;
+    PyObject *pass = PyObject_CallNoArgs(self->part[CURRENT_PASS]);
+    PyObject *current = pass == NULL ? NULL : PyDict_GetItemWithError(self->part[PASSES], pass);
+    Py_XDECREF(pass);
+    if (current == NULL) return PyErr_Occurred() != NULL;
+    PyObject *opened = PyObject_GetAttr(current, s_opened);
+    int does = opened == NULL || !PyList_Check(opened);
+    if (!does && PyList_GET_SIZE(opened)) {
+        PyObject *entered_at = PyObject_GetAttr(PyList_GET_ITEM(opened, PyList_GET_SIZE(opened) - 1), s_entered_at);
+        does = entered_at == NULL || PyObject_RichCompareBool(entered_at, number, Py_GT) != 0;
+        Py_XDECREF(entered_at);
+    }
+    Py_XDECREF(opened);
+    return does;
+}
+
+/* Whether the view that was returned was not written to, and no backward of a module is complete by now. */
 static int is_simple(const CallHook *self) {
-    if (PyDict_GET_SIZE(self->calls->part[PASSES])) return 0;
+    if (completes(self->calls, self->number)) return 0;
     if (self->alias != NULL) {
         PyObject *version = of_tensor(self->calls, self->alias, VERSION);
         const int is_same = version != NULL && PyObject_RichCompareBool(version, self->version, Py_EQ) == 1;
@@ -289,11 +307,13 @@ static int hook_tensor(FunctionCalls *self, PyObject *call, PyObject *const *arg
         PyObject *number = PyObject_CallMethodNoArgs(node, s_sequence_nr);
         CallHook *hook = number == NULL ? NULL : (CallHook *)new_hook(self, call, number, Py_None);
         if (hook != NULL) Py_XINCREF(alias), hook->alias = alias, Py_XINCREF(version), hook->version = version;
-        PyObject *nothing = hook == NULL ? NULL : PyObject_CallFunctionObjArgs(self->part[REGISTER], node, hook, NULL);
-        done = nothing == NULL ? -1 : 1;
+        PyObject *nothing = hook == NULL ? NULL : PyObject_CallOneArg(self->part[SEEN], node);
+        PyObject *handle = nothing == NULL ? NULL : PyObject_CallMethodObjArgs(node, s_register_hook, hook, NULL);
+        done = handle == NULL ? -1 : 1;
         Py_XDECREF(number);
         Py_XDECREF(hook);
         Py_XDECREF(nothing);
+        Py_XDECREF(handle);
     }
     Py_XDECREF(node);
     Py_XDECREF(alias);
@@ -444,7 +464,8 @@ static int may_compile(const FunctionCalls *self) {
 /* The name under which a call that passes the mode is reported; NULL where Python is to look, None of what is not. */
 static PyObject *name_of(const FunctionCalls *self, PyObject *function) {
     PyObject *hooks = self->part[HOOKS];
-    if (!is(self->part[CASTS], s_note, Py_None) || !is(hooks, s_attached, Py_True) || function == self->part[VIEW_AS]) return NULL;
+    if (!is(hooks, s_attached, Py_True) || function == self->part[VIEW_AS]) return NULL;
+    if (!is(self->part[CASTS], s_note, Py_None) && PySet_Contains(self->part[CASTING], function) != 0) return NULL;
     PyObject *name = PyDict_GetItemWithError(self->part[NAMES], function);
     return name != NULL || PyErr_Occurred() ? name : is(hooks, s_everything, Py_False) ? Py_None : NULL;
 }
@@ -480,7 +501,7 @@ static PyObject *make_passing(FunctionCalls *self, PyObject *mode);
 
 static int has_types(const FunctionCalls *self) {
     return PyDict_Check(self->part[NAMES]) && PyDict_Check(self->part[PASSES]) && PyDict_Check(self->part[FLAGS]) &&
-           PyType_Check(self->part[TENSOR]);
+           PyType_Check(self->part[TENSOR]) && PyAnySet_Check(self->part[CASTING]);
 }
 
 static int take_of_torch(FunctionCalls *self) {
@@ -629,7 +650,8 @@ PyMODINIT_FUNC PyInit__function_calls(void) {
     const Text texts[] = {
         {&s_self, "__self__"}, {&s_plain, "plain"}, {&s_note, "note"}, {&s_attached, "attached"}, {&s_everything, "everything"},
         {&s_enter, "enter"}, {&s_leave, "leave"}, {&s_backward, "backward"}, {&s_open, "__enter__"}, {&s_close, "__exit__"},
-        {&s_api, "api"}, {&s_data, "data"}, {&s_sequence_nr, "_sequence_nr"},
+        {&s_api, "api"}, {&s_data, "data"}, {&s_sequence_nr, "_sequence_nr"}, {&s_register_hook, "register_hook"},
+        {&s_opened, "open"}, {&s_entered_at, "entered_at"},
         {&s_dropout, "dropout"}, {&s_cancel_api, "cancel_api"}, {&s_fail_api, "fail_api"}, {&s_failed, "failed"},
         {&s_compiling_flag, "_is_compiling_flag"},
     };

@@ -28,7 +28,7 @@ class ApiBackward:
     def __init__(self, listener: Listener, tracker: BackwardTracker, graph: TorchGraph) -> None:
         self.listener = listener
         self.advance = tracker.advance
-        self.register_posthook = graph.register_posthook
+        self._register_posthook = graph.register_posthook
         self.hook: Callable[[Any, int, WriteCheck | None], Callable[..., None]]
         self.hook = functools.partial(_CallHook, self)
         """Makes the hook on the gradient node of a call, which takes the call, the number of the node, and what tells of a
@@ -55,7 +55,7 @@ class ApiBackward:
             is_written = write_check(tensor)
         node = tensor.grad_fn
         if node is not None:
-            self.register_posthook(node, self.hook(call, node._sequence_nr(), is_written))
+            self._register_posthook(node, self.hook(call, node._sequence_nr(), is_written))
 
     def _watch_write(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -65,7 +65,7 @@ class ApiBackward:
             inputs = [part(grad_input[0]), *grad_input[1:]]
             self.report(call, number, inputs, [part(gradient) for gradient in grad_output])
 
-        self.register_posthook(node, functools.partial(guarded, self.listener, call, backward))
+        self._register_posthook(node, functools.partial(guarded, self.listener, call, backward))
 
     @skipped
     def arrived(

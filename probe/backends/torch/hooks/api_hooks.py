@@ -217,16 +217,16 @@ class ApiHooks:
         """True if functions are reported that no family has."""
         self._unlisted: dict[Any, ApiName | None] = {}
         """The names of functions that no family has; ``None`` for those that make and change no number."""
-        self._compile(backward, tracker)
+        self._compile(backward, tracker, graph)
 
-    def _compile(self, backward: ApiBackward, tracker: BackwardTracker) -> None:
+    def _compile(self, backward: ApiBackward, tracker: BackwardTracker, graph: TorchGraph) -> None:
         """Let compiled code do what can be done so, where it is built."""
         if FunctionCalls is None or not internals.can_be_seen_compiling:
             return
         calls, mode = self._calls, self._mode
-        parts = self._listener, self, self._casts, self._names, _VIEW_AS, tracker._passes, mode
+        parts = self._listener, self, self._casts, _CASTS | _PRODUCTS, self._names, _VIEW_AS, tracker._passes, graph.current_pass, mode
         in_python = mode.__torch_function__, calls.observe, calls.observe_beneath, backward.watch, backward.arrived
-        here = backward.register_posthook, unobserved, guarded, empty
+        here = graph.freed_in_turn.seen, unobserved, guarded, empty
         compiled = FunctionCalls(*parts, *in_python, *here, *internals.surroundings, torch.strided, torch.Tensor)
         backward.hook, calls.call, calls.call_beneath = compiled.hook, compiled.observe, compiled.observe_beneath
         # torch asks the mode for it, and finds it before that of the class.
