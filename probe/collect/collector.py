@@ -16,11 +16,6 @@ from probe.collect.active_calls import ActiveCall, close, innermost
 from probe.collect.describing.calls import CallDescriber
 from probe.collect.sinks.sink import Sink
 from probe.collect.step import CollectedStep, Receivers, name_of, note_failure, tell
-
-try:
-    from probe.collect._calls import PlainCalls
-except ImportError:  # not built here
-    PlainCalls = None  # type: ignore[assignment,misc]
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
@@ -29,13 +24,27 @@ from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
 from probe.common.dump.frameworks import of_dump
+from probe.common.dump.journal import RecordWriter
 from probe.common.errors import failure_text
 from probe.common.interfaces import ApiName, Entry, ModuleName
+
+try:
+    from probe.collect._calls import PlainCalls
+except ImportError:  # not built here
+    PlainCalls = None  # type: ignore[assignment,misc]
 
 _MOST_STACKS = 200_000
 """Frames of distinct call stacks that are kept from one step to the next, some 60 MB."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _quick(receivers: Receivers) -> tuple[Any, ...]:
+    """Receivers of records, each with a function that appends one if that is quick (else it is false), or ``None``."""
+    return tuple(
+        (sink, record, record.append if RecordWriter is not None and isinstance(record, RecordWriter) else None)
+        for sink, record in receivers
+    )
 
 
 class _WantedByRisk(dict[str, bool]):
@@ -80,8 +89,8 @@ class Collector:
         self.step: CollectedStep | None = None
         """The step that is collected."""
         self.plain: Any = None
-        """Does what `enter_api`, `leave_api` and `backward_api` do, compiled, for plain calls of functions in a plain step;
-        ``None`` in any other step."""
+        """Does for plain calls of functions what `enter_api`, `leave_api` and `backward_api` do, compiled; ``None`` in a
+        step for which it cannot."""
         self._hooks = adapter.hooks
         self._default_risk_level = of_dump(adapter.framework).risk_level
         self._stacks = CallStacks()
@@ -133,18 +142,17 @@ class Collector:
         return is_taken
 
     def _plain_calls(self, step: CollectedStep) -> Any:
-        """The compiled way for calls in a step in which nothing is chosen, saved or watched for; ``None`` if it is not."""
+        """What `plain` is in a step: ``None`` where something is chosen, saved or watched for, or it is not built."""
         selection, describer = self._selection, self._describer.compiled()
         wants_all = selection.everything and selection.forward and selection.backward
         if PlainCalls is None or describer is None or not (wants_all and selection.inputs and selection.outputs):
             return None
         if not step.with_values or step.entering or step.leaving or step.has_live_gradients:
             return None
-        of_step = step, step.thread, step.counts, step.order, self._by_risk, ActiveCall
-        recording = (step.quickly(step.recording), step.quickly(step.recording_backward))
-        failures = self._note, self.failed, note_failure
         return PlainCalls(
-            self._with_tree, step.with_stacks, self, *of_step, *self._stacks.compiled(), *describer, *recording, *failures
+            *(self._with_tree, step.with_stacks, self, step, step.thread, step.counts, step.order),
+            *(self._by_risk, ActiveCall, *self._stacks.compiled(), *describer),
+            *(_quick(step.recording), _quick(step.recording_backward), self._note, self.failed, note_failure),
         )
 
     def _note(self, call: ActiveCall, is_backward: bool) -> None:

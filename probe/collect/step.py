@@ -12,11 +12,6 @@ from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.sink import Discarded, Needs, Sink, Status, Step
 from probe.common import log
 from probe.common.callstack import CallStacks
-
-try:
-    from probe.common.dump._journal_frames import RecordWriter
-except ImportError:  # not built here
-    RecordWriter = None  # type: ignore[assignment,misc]
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Entry, Handle, ModuleName
@@ -129,14 +124,6 @@ class CollectedStep(Step):
         for sink in self.sinks:
             told |= _was_told(sink, name, error)
         return told
-
-    @staticmethod
-    def quickly(receivers: Receivers) -> tuple[tuple[Sink, Callable[..., Any], Callable[..., bool] | None], ...]:
-        """Receivers of records, each with the function that appends a record if it is quick to do so and else is false."""
-        return tuple(
-            (sink, record, record.append if RecordWriter is not None and isinstance(record, RecordWriter) else None)
-            for sink, record in receivers
-        )
 
     # --- what they are handed
 

@@ -149,7 +149,6 @@ compiler_frames: Any = _find("_C._dynamo.eval_frame", None)
 """Keeps the compiler away from single functions from 2.6 on; before, the compiler reads the tool's functions too."""
 
 
-
 def compiler_backend(name: str) -> Callable[..., Any]:
     """The function of a backend of `torch.compile`; only here, because the compiler takes a second to import."""
     from torch._dynamo import lookup_backend

@@ -131,7 +131,7 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def empty_of(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     # Kept for the process: not as a wrapper of the function transform that happens to be under way.
     empty: torch.Tensor = beneath_transforms(functools.partial(torch.empty, 0, dtype=dtype, device=device))
     return empty
@@ -146,7 +146,7 @@ class WriteCheck:
         # An alias that autograd makes shares the version counter, also after it was given other memory.
         with with_autograd_kernels():
             self._alias: torch.Tensor = own.detach(tensor)
-            self._alias.data = _empty(tensor.dtype, tensor.device)
+            self._alias.data = empty_of(tensor.dtype, tensor.device)
         self._version = self._alias._version
 
     def __call__(self) -> bool:

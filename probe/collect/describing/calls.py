@@ -123,13 +123,13 @@ class CallDescriber:
             self._makers = None
 
     def compiled(self) -> tuple[Any, ...] | None:
-        """What `PlainCalls` takes of this; ``None`` if it is not there, or what it leaves out is asked for in this step."""
-        directs = self._given.direct, self._given_gradients.direct, self._returned.direct, self._returned_gradients.direct
-        if self._makers is None or self._saver_of is not None or None in directs:
+        """What `probe.collect._calls.PlainCalls` takes; ``None`` if in this step it leaves something to do here."""
+        if self._makers is None or self._direct is None or self._saver_of is not None:
             return None
         idle = None if self._chooser is None else self._chooser.idle
-        describers = self._given, self._given_gradients, self._returned, self._returned_gradients
-        return (self, self._maker_state, idle, self._returned.output, *directs, *(each.describe for each in describers))
+        kinds = self._given, self._given_gradients, self._returned, self._returned_gradients
+        directs, others = (each.direct for each in kinds), (each.describe for each in kinds)
+        return (self, self._maker_state, idle, self._returned.output, *directs, *others)
 
     # --- what may have been written to
 

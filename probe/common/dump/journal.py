@@ -190,6 +190,13 @@ class FrameWriterInPython:
 
 _FrameWriter: Any = FrameWriterInPython if _journal_frames is None else _journal_frames.FrameWriter
 
+RecordWriter: Any = None if _journal_frames is None else _journal_frames.RecordWriter
+"""Writes the record of a call without Python between the call and the file; ``None`` where it is not built.
+
+Made with a function that writes any record, and one that is true while records wait; with `write_to` it begins, with
+`stop` it leaves all records to that function.
+"""
+
 
 class JournalWriter:
     """Appends frames; each is handed to the system before the call returns, so a killed process loses none."""

@@ -39,6 +39,13 @@ typedef struct {
     PyObject *mode; /* torch looks whether it is a method of the mode */
 } Passing;
 
+/* The base of the function mode. As its `__torch_function__` it gives torch what passes the calls; torch's compiler, which
+   reads classes, finds the mode's own. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *passing; /* NULL before it is known */
+} PassedBy;
+
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
@@ -47,7 +54,7 @@ typedef struct {
     PyObject *alias, *version;          /* instead of that: what shares the count of writes with the view, see `WriteCheck` */
 } CallHook;
 
-static PyObject *s_self, *s_plain, *s_note, *s_attached, *s_everything, *s_enter, *s_leave, *s_backward, *s_open, *s_close, *s_api;
+static PyObject *s_torch_function, *s_self, *s_plain, *s_note, *s_attached, *s_everything, *s_enter, *s_leave, *s_backward, *s_open, *s_close, *s_api;
 static PyObject *s_data, *s_sequence_nr, *s_register_hook, *s_opened, *s_entered_at, *s_dropout, *s_cancel_api, *s_fail_api, *s_failed, *s_compiling_flag;
 
 /* Whether an attribute is this very object; an attribute that is not there is none. */
@@ -607,6 +614,49 @@ static PyTypeObject FunctionCallsType = {
     .tp_doc = "FunctionCalls(...): reports calls of functions, see _function_calls.pyi.",
 };
 
+static PyObject *get_attribute(PyObject *object, PyObject *name) {
+    PyObject *passing = ((PassedBy *)object)->passing;
+    if (passing != NULL && PyUnicode_Check(name) && PyUnicode_Compare(name, s_torch_function) == 0) {
+        Py_INCREF(passing);
+        return passing;
+    }
+    return PyObject_GenericGetAttr(object, name);
+}
+
+static int traverse_mode(PassedBy *self, visitproc visit, void *arg) {
+    Py_VISIT(self->passing);
+    return 0;
+}
+
+static int clear_mode(PassedBy *self) {
+    Py_CLEAR(self->passing);
+    return 0;
+}
+
+static void dealloc_mode(PassedBy *self) {
+    PyObject_GC_UnTrack(self);
+    clear_mode(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMemberDef MEMBERS_OF_MODE[] = {
+    {"passing", T_OBJECT, offsetof(PassedBy, passing), 0, NULL},
+    {NULL},
+};
+
+static PyTypeObject PassedByType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probe.backends.torch.hooks._function_calls.PassedBy",
+    .tp_basicsize = sizeof(PassedBy),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_getattro = get_attribute,
+    .tp_traverse = (traverseproc)traverse_mode,
+    .tp_clear = (inquiry)clear_mode,
+    .tp_dealloc = (destructor)dealloc_mode,
+    .tp_members = MEMBERS_OF_MODE,
+    .tp_doc = "The base of a function mode, which may have what `FunctionCalls.passing` gives as `passing`.",
+};
+
 static PyMemberDef MEMBERS_OF_PASSING[] = {
     {"__self__", T_OBJECT_EX, offsetof(Passing, mode), READONLY, NULL},
     {NULL},
@@ -648,7 +698,7 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_function_calls", NU
 
 PyMODINIT_FUNC PyInit__function_calls(void) {
     const Text texts[] = {
-        {&s_self, "__self__"}, {&s_plain, "plain"}, {&s_note, "note"}, {&s_attached, "attached"}, {&s_everything, "everything"},
+        {&s_torch_function, "__torch_function__"}, {&s_self, "__self__"}, {&s_plain, "plain"}, {&s_note, "note"}, {&s_attached, "attached"}, {&s_everything, "everything"},
         {&s_enter, "enter"}, {&s_leave, "leave"}, {&s_backward, "backward"}, {&s_open, "__enter__"}, {&s_close, "__exit__"},
         {&s_api, "api"}, {&s_data, "data"}, {&s_sequence_nr, "_sequence_nr"}, {&s_register_hook, "register_hook"},
         {&s_opened, "open"}, {&s_entered_at, "entered_at"},
@@ -660,6 +710,6 @@ PyMODINIT_FUNC PyInit__function_calls(void) {
     for (int i = 0; i < OF_TORCH; i++)
         if ((names_of_torch[i] = PyUnicode_InternFromString(OF_TORCH_NAMES[i])) == NULL) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
-    if (module != NULL && add_type(module, &FunctionCallsType) < 0) Py_CLEAR(module);
+    if (module != NULL && (add_type(module, &FunctionCallsType) < 0 || add_type(module, &PassedByType) < 0)) Py_CLEAR(module);
     return module;
 }

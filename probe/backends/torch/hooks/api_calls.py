@@ -31,8 +31,8 @@ class ApiBackward:
         self._register_posthook = graph.register_posthook
         self.hook: Callable[[Any, int, WriteCheck | None], Callable[..., None]]
         self.hook = functools.partial(_CallHook, self)
-        """Makes the hook on the gradient node of a call, which takes the call, the number of the node, and what tells of a
-        returned view whether it was written to: then only a part of its gradient arrives there."""
+        """Makes the hook on the gradient node of a call, of the call, the number of the node, and what tells whether a
+        returned view was written to: then only a part of its gradient arrives there."""
 
     def watch(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         """Call after the forward of a call whose backward is wanted."""
@@ -149,8 +149,8 @@ class ApiCalls:
         self._tracker = tracker
         self._backward = backward
         self.without_mode = without_mode
-        self.call = self.observe
-        self.call_beneath = self.observe_beneath
+        self.call: Callable[..., Any] = self.observe
+        self.call_beneath: Callable[..., Any] = self.observe_beneath
         """Both do what `observe` and `observe_beneath` do, perhaps compiled."""
         self.async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
 

@@ -30,21 +30,21 @@ from probe.backends.shared.patching import Attributes, CodeSwap, each, in_the_pl
 from probe.backends.torch import internals
 from probe.backends.torch.gradient_graph import TorchGraph
 from probe.backends.torch.guards import guarded, passed_over, unobserved
-
-try:
-    from probe.backends.torch.hooks._function_calls import FunctionCalls
-except ImportError:  # not built here
-    FunctionCalls = None  # type: ignore[assignment,misc]
 from probe.backends.torch.hooks.api_calls import ApiBackward, ApiCalls, all_disabled
 from probe.backends.torch.hooks.compilers import readable_swap, script_guard
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.npu_functions import npu_functions
 from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, functions, is_of_torch, own
 from probe.backends.torch.tensors.statistics import EIGHT_BIT_FLOAT
-from probe.backends.torch.views import _empty as empty
+from probe.backends.torch.views import empty_of
 from probe.common.interfaces import ApiName, Handle, Listener, Logs
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
+
+try:
+    from probe.backends.torch.hooks._function_calls import FunctionCalls
+except ImportError:  # not built here
+    FunctionCalls = None  # type: ignore[assignment,misc]
 
 _CASTS = frozenset((own.to, own.type))
 _PRODUCTS = frozenset(
@@ -224,13 +224,14 @@ class ApiHooks:
         if FunctionCalls is None or not internals.can_be_seen_compiling:
             return
         calls, mode = self._calls, self._mode
-        parts = self._listener, self, self._casts, _CASTS | _PRODUCTS, self._names, _VIEW_AS, tracker._passes, graph.current_pass, mode
-        in_python = mode.__torch_function__, calls.observe, calls.observe_beneath, backward.watch, backward.arrived
-        here = graph.freed_in_turn.seen, unobserved, guarded, empty
-        compiled = FunctionCalls(*parts, *in_python, *here, *internals.surroundings, torch.strided, torch.Tensor)
+        compiled = FunctionCalls(
+            *(self._listener, self, self._casts, _CASTS | _PRODUCTS, self._names, _VIEW_AS),
+            *(tracker._passes, graph.current_pass, mode, mode.__torch_function__),
+            *(calls.observe, calls.observe_beneath, backward.watch, backward.arrived, graph.freed_in_turn.seen),
+            *(unobserved, guarded, empty_of, *internals.surroundings, torch.strided, torch.Tensor),
+        )
         backward.hook, calls.call, calls.call_beneath = compiled.hook, compiled.observe, compiled.observe_beneath
-        # torch asks the mode for it, and finds it before that of the class.
-        mode.__torch_function__ = compiled.passing(mode)  # type: ignore[method-assign]
+        mode.passing = compiled.passing(mode)
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
         # Empty but where this has failed before.

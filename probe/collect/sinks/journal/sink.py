@@ -14,12 +14,7 @@ from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, St
 from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.dump import naming
-from probe.common.dump.journal import RecordFrame
-
-try:
-    from probe.common.dump._journal_frames import RecordWriter
-except ImportError:  # not built here
-    RecordWriter = None  # type: ignore[assignment,misc]
+from probe.common.dump.journal import RecordFrame, RecordWriter
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import FileCheckException
 
