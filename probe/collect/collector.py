@@ -40,7 +40,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _quick(receivers: Receivers) -> tuple[Any, ...]:
-    """Receivers of records, each with a function that appends one if that is quick (else it is false), or ``None``."""
+    """Receivers of records, each with a function that appends one if that is quick and else is false, or ``None``."""
     return tuple(
         (sink, record, record.append if RecordWriter is not None and isinstance(record, RecordWriter) else None)
         for sink, record in receivers
@@ -89,8 +89,8 @@ class Collector:
         self.step: CollectedStep | None = None
         """The step that is collected."""
         self.plain: Any = None
-        """Does for plain calls of functions what `enter_api`, `leave_api` and `backward_api` do, compiled; ``None`` in a
-        step for which it cannot."""
+        """Does what `enter_api`, `leave_api` and `backward_api` do, compiled, for plain calls; ``None`` in a step of
+        others."""
         self._hooks = adapter.hooks
         self._default_risk_level = of_dump(adapter.framework).risk_level
         self._stacks = CallStacks()
