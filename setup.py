@@ -2,7 +2,7 @@
 
 ``PROBE_PARTS`` says which ones a build has:
 
-- ``all`` (also if it is not set): all nine, for this release of Python;
+- ``all`` (also if it is not set): all eleven, for this release of Python;
 - ``stable``: those that take the stable ABI alone, in a wheel for Python 3.11 and every later one;
 - ``none``: none, in a wheel for every machine.
 """
@@ -34,8 +34,11 @@ _OF_ONE_RELEASE = (
     # Both look into every number and text of a record: macros of one release are what makes them worth having.
     "probe/common/dump/_journal_frames.c",
     "probe/common/dump/_records.c",
+    # It reads the slots of calls where they lie.
+    "probe/collect/_calls.c",
     # Types of theirs are called without a tuple of arguments, which the stable ABI has from 3.12 on.
     "probe/collect/describing/_makers.c",
+    "probe/backends/torch/hooks/_function_calls.c",
     "probe/backends/torch/tensors/_plain_tensors.c",
     # Looks into the slots of objects at every node.
     "probe/backends/torch/_backward_tracker.c",
@@ -49,6 +52,7 @@ def _extension(source: str, stable: bool) -> Extension:
         depends=[
             "probe/backends/shared/_reduction.h",
             "probe/backends/shared/_sketch.h",
+            "probe/common/_types.h",
             "probe/common/dump/_crc32.h",
         ],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if stable else [],

@@ -24,13 +24,27 @@ from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
 from probe.common.dump.frameworks import of_dump
+from probe.common.dump.journal import RecordWriter
 from probe.common.errors import failure_text
 from probe.common.interfaces import ApiName, Entry, ModuleName
+
+try:
+    from probe.collect._calls import PlainCalls
+except ImportError:  # not built here
+    PlainCalls = None  # type: ignore[assignment,misc]
 
 _MOST_STACKS = 200_000
 """Frames of distinct call stacks that are kept from one step to the next, some 60 MB."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _quick(receivers: Receivers) -> tuple[Any, ...]:
+    """Receivers of records, each with a function that appends one if that is quick and else is false, or ``None``."""
+    return tuple(
+        (sink, record, record.append if RecordWriter is not None and isinstance(record, RecordWriter) else None)
+        for sink, record in receivers
+    )
 
 
 class _WantedByRisk(dict[str, bool]):
@@ -74,6 +88,9 @@ class Collector:
         """Set between `module_dump` and `module_dump_end`."""
         self.step: CollectedStep | None = None
         """The step that is collected."""
+        self.plain: Any = None
+        """Does what `enter_api`, `leave_api` and `backward_api` do, compiled, for plain calls; ``None`` in a step of
+        others."""
         self._hooks = adapter.hooks
         self._default_risk_level = of_dump(adapter.framework).risk_level
         self._stacks = CallStacks()
@@ -121,7 +138,28 @@ class Collector:
         is_taken = step.begin(self._tried)
         self._state = step
         self.step = step if is_taken else None
+        self.plain = self._plain_calls(step) if is_taken else None
         return is_taken
+
+    def _plain_calls(self, step: CollectedStep) -> Any:
+        """What `plain` is in a step: ``None`` where something is chosen, saved or watched for, or it is not built."""
+        selection, describer = self._selection, self._describer.compiled()
+        wants_all = selection.everything and selection.forward and selection.backward
+        if PlainCalls is None or describer is None or not (wants_all and selection.inputs and selection.outputs):
+            return None
+        if not step.with_values or step.entering or step.leaving or step.has_live_gradients:
+            return None
+        return PlainCalls(
+            *(self._with_tree, step.with_stacks, self, step, step.thread, step.counts, step.order),
+            *(self._by_risk, ActiveCall, *self._stacks.compiled(), *describer),
+            *(_quick(step.recording), _quick(step.recording_backward), self._note, self.failed, note_failure),
+        )
+
+    def _note(self, call: ActiveCall, is_backward: bool) -> None:
+        """Hand on a call without a record."""
+        step = self._state
+        of = (step.recording_backward, step.noting_backward) if is_backward else (step.recording, step.noting)
+        self._finish(step, call, journals.REPLACE, *of)
 
     def hold(self, models: Any) -> None:
         """The models of the step that has begun are these; ``None`` where the program gives none."""
@@ -154,6 +192,7 @@ class Collector:
     def leave_step(self) -> CollectedStep | None:
         """Take no more, late gradients included, for the step that has begun, which is what is returned."""
         self.attempt(self._describer.end_step)
+        self.plain = None
         step, self.step = self.step, None
         if step is not None:
             self.collecting = False

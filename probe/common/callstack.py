@@ -16,7 +16,7 @@ import sys
 from array import array
 from collections.abc import Callable, Container
 from types import CodeType, FrameType, TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 try:
     from probe.common import _frames
@@ -114,44 +114,44 @@ class StackTree(Generic[_T]):
     """Stacks by number: what there is to know of the innermost frame, and the number of the stack of its caller."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[_T, int, int, int]] = {}
+        self.entries: dict[int, tuple[_T, int, int, int]] = {}
         """The frame, the caller's stack, the number of frames, and the stack of the outermost `_END` of them."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, number: object) -> bool:
-        return number in self._entries
+        return number in self.entries
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StackTree) and self._entries == other._entries
+        return isinstance(other, StackTree) and self.entries == other.entries
 
     __hash__ = None  # type: ignore[assignment]  # it grows
 
     def add(self, number: int, parent: int, frame: _T) -> None:
         """Add a stack: `frame`, called from the stack `parent`, -1 if no frame called it."""
-        _, _, length, base = self._entries.get(parent, (None, -1, 0, -1))
-        self._entries[number] = frame, parent, length + 1, number if length < _END else base
+        _, _, length, base = self.entries.get(parent, (None, -1, 0, -1))
+        self.entries[number] = frame, parent, length + 1, number if length < _END else base
 
     def caller(self, number: int) -> int:
         """The stack of the caller of a stack's innermost frame; -1 if no frame called it."""
-        return self._entries[number][1]
+        return self.entries[number][1]
 
     def ends(self, number: int) -> tuple[list[_T], list[_T]]:
         """The frames of a stack, innermost first: all and none, or those at both ends if it is too long."""
-        length, base = self._entries[number][2:]
+        length, base = self.entries[number][2:]
         if length <= 2 * _END:
             return self._path(number, length), []
         return self._path(number, _END), self._path(base, _END)
 
     def path(self, number: int) -> list[_T]:
         """All frames of a stack, innermost first."""
-        return self._path(number, self._entries[number][2])
+        return self._path(number, self.entries[number][2])
 
     def _path(self, number: int, most: int) -> list[_T]:
         found: list[_T] = []
         for _ in range(most):
-            frame, number, _, _ = self._entries[number]
+            frame, number, _, _ = self.entries[number]
             found.append(frame)
         return found
 
@@ -159,7 +159,7 @@ class StackTree(Generic[_T]):
         """The stacks that are needed for a stack and are not `known`: number, caller, frame; outermost first."""
         found = []
         while number >= 0 and number not in known:
-            frame, parent, _, _ = self._entries[number]
+            frame, parent, _, _ = self.entries[number]
             found.append((number, parent, frame))
             number = parent
         return found[::-1]
@@ -214,8 +214,12 @@ class CallStacks:
             found = walk(frame, self._own, self._see, outer, _PARENT.pack(below))
         number = self._numbers.get(found)
         if number is None:
-            number = self._number(found)
+            number = self.number_of(found)
         return number
+
+    def compiled(self) -> tuple[Any, ...]:
+        """What `probe.collect._calls.PlainCalls` takes, to do what `current` does."""
+        return self, self._own, self._see, self._numbers, self._tree.entries, walk
 
     def locations(self, number: int) -> list[CodeLocation]:
         """The frames of a stack, by its number, outermost first."""
@@ -249,7 +253,8 @@ class CallStacks:
         self._own[id(code)] = ours
         return ours
 
-    def _number(self, key: bytes) -> int:
+    def number_of(self, key: bytes) -> int:
+        """The number of the stack of a key, which may be new."""
         begin = len(key) // _FRAME_BYTES * _FRAME_BYTES
         number = _PARENT.unpack(key[begin:])[0] if begin < len(key) else -1
         for end in range(begin, 0, -_CHUNK):

@@ -18,7 +18,7 @@ STABLE = {"probe.common.numerics._differences", "probe.common.numerics._digests"
 OF_ONE_RELEASE = {
     "probe.common._frames", "probe.common.dump._journal_frames", "probe.common.dump._records",
     "probe.collect.describing._makers", "probe.backends.torch.tensors._plain_tensors",
-    "probe.backends.torch._backward_tracker",
+    "probe.backends.torch._backward_tracker", "probe.collect._calls", "probe.backends.torch.hooks._function_calls",
 }  # fmt: skip
 PARTS = {"all": STABLE | OF_ONE_RELEASE, "stable": STABLE, "none": set()}
 CASE = Path(__file__).parents[1] / "compare" / "cases" / "missing_apis_stat"

@@ -109,7 +109,7 @@ class Tensors(Protocol):
         """
 
     def pending(self) -> int:
-        """The number of described tensors that still wait for `resolve`."""
+        """Not 0 if described tensors still wait for `resolve`."""
 
     def resolve(self) -> None:
         """Fill in every pending entry, with one transfer from each device."""

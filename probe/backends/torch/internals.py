@@ -184,6 +184,32 @@ is_transformed: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_functor
 is_batched: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_batchedtensor", _no)
 is_batch_of_gradients: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_legacy_batchedtensor", _no)
 """True if a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
+_compiler_callback: Any = _find("_C._dynamo.eval_frame.get_eval_frame_callback", None)
+_flags: Any = _find("compiler", None)
+can_be_seen_compiling = (
+    HAS_FUNCTION_MODES
+    and FAKE_MODE is not None
+    and None not in (_compiler_callback, _find("compiler._is_compiling_flag", None))
+    and without_function_modes is not _no_guard
+)
+"""True if compiled code can ask in `surroundings` whether a compiler is at work."""
+surroundings: tuple[Any, ...] = (
+    without_function_modes,
+    count_function_modes,
+    pop_function_mode,
+    push_function_mode,
+    tracing_state,
+    _compiler_callback,
+    dispatch_mode,
+    FAKE_MODE,
+    count_dispatch_modes,
+    transforms,
+    vars(_flags) if _flags is not None else {},
+    torch.is_grad_enabled,
+    set_grad_enabled,
+    is_transformed,
+)
+"""What `probe.backends.torch.hooks._function_calls` asks of torch at each call, in the order in which it takes it."""
 VariableFunctions: Any = _find("_VF", SimpleNamespace(), "recurrent functions have no records")
 """The name by which torch.nn calls torch's built-in functions."""
 

@@ -134,7 +134,7 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def empty_of(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     # Kept for the process: not as a wrapper of the function transform that happens to be under way.
     empty: torch.Tensor = beneath_transforms(functools.partial(torch.empty, 0, dtype=dtype, device=device))
     return empty
@@ -142,7 +142,7 @@ def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 def _alias_without_memory(tensor: torch.Tensor) -> torch.Tensor:
     alias: torch.Tensor = own.detach(tensor)
-    alias.data = _empty(tensor.dtype, tensor.device)
+    alias.data = empty_of(tensor.dtype, tensor.device)
     return alias
 
 

@@ -1,12 +1,14 @@
-/* The common ways through probe/collect/describing/makers.py and values.py, which have all of them and say what they mean.
+/* The common ways through probe/collect/describing/makers.py, which has all of them and says what they mean.
 
    A Noter describes a value and notes in its entry who made it. What is not common it leaves to a function of makers.py,
-   as it does everything that may fail. `entries` describes all arguments of a call at once. */
+   as it does everything that may fail. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
 #include <structmember.h>
+
+#include "../../common/_types.h"
 
 enum { GIVEN, GIVEN_GRADIENT, RETURNED, RETURNED_GRADIENT };
 
@@ -67,6 +69,7 @@ static PyTypeObject MemoryType = {
 typedef struct {
     PyObject_HEAD vectorcallfunc call;
     PyObject *describe, *slow, *tensor, *storage, *is_uncounted, *count; /* functions, and the attribute with the number of writes */
+    PyObject *counted, *size; /* what in the type of tensors stands for `count` and for their size in bytes */
     PyObject *held, *gradients, *memories, *numbers, *state;
     int kind;
 } Noter;
@@ -103,8 +106,8 @@ static int add(Memory *memory, PyObject *tensor, PyObject *identity, PyObject *n
 }
 
 /* 1 if `tensor` fills its memory, -1 on an error. */
-static int fills(PyObject *tensor, PyObject *storage) {
-    PyObject *size = PyObject_GetAttr(tensor, s_nbytes), *there = PyObject_CallMethodNoArgs(storage, s_nbytes);
+static int fills(const Noter *self, PyObject *tensor, PyObject *storage) {
+    PyObject *size = got(tensor, self->size, s_nbytes), *there = PyObject_CallMethodNoArgs(storage, s_nbytes);
     const int does = size == NULL || there == NULL ? -1 : PyObject_RichCompareBool(size, there, Py_EQ);
     Py_XDECREF(size);
     Py_XDECREF(there);
@@ -114,7 +117,7 @@ static int fills(PyObject *tensor, PyObject *storage) {
 /* Remember that a call made `tensor`, whose memory was not known; 0 where it is a part of that, which Python is to look at. */
 static int remember(Noter *self, PyObject *tensor, PyObject *entry, PyObject *storage, PyObject *place,
                     PyObject *identity, PyObject *mark) {
-    const int does_fill = fills(tensor, storage);
+    const int does_fill = fills(self, tensor, storage);
     if (does_fill < 1) return does_fill;
     PyObject *number = numbered(self, entry);
     PyObject *memory = number == NULL ? NULL : new_memory(&MemoryType, storage, mark, number);
@@ -140,7 +143,7 @@ static int put_returned(Noter *self, Memory *memory, PyObject *tensor, PyObject 
     PyObject *api = PyList_GET_ITEM(self->state, 1);
     const int is_view = PyObject_RichCompareBool(memory->mark, mark, Py_EQ);
     if (is_view < 0) return -1;
-    const int done_before = !is_view ? fills(tensor, storage) : api == Py_None ? put_view(entry, memory) : 1;
+    const int done_before = !is_view ? fills(self, tensor, storage) : api == Py_None ? put_view(entry, memory) : 1;
     if (done_before < 1) return done_before;
     PyObject *number = numbered(self, entry);
     if (number == NULL) return -1;
@@ -212,9 +215,9 @@ static int note(Noter *self, PyObject *tensor, PyObject *entry) {
     if (held != NULL) {
         if (holds(held, tensor) == 1) done = PyDict_SetItem(entry, s_from, PyTuple_GET_ITEM(held, 0)) < 0 ? -1 : 1;
     } else if ((PyObject *)Py_TYPE(tensor) == self->tensor && (self->kind != GIVEN || PyDict_GetItemWithError(self->gradients, identity) == NULL)) {
-        storage = PyObject_CallOneArg(self->storage, tensor);
-        uncounted = storage == NULL ? NULL : PyObject_CallOneArg(self->is_uncounted, tensor);
-        if (uncounted == Py_False) mark = PyObject_GetAttr(tensor, self->count);
+        storage = answer_of(tensor, self->storage);
+        uncounted = storage == NULL ? NULL : answer_of(tensor, self->is_uncounted);
+        if (uncounted == Py_False) mark = got(tensor, self->counted, self->count);
         if (mark != NULL) done = note_memory(self, tensor, entry, identity, storage, mark);
     }
     Py_DECREF(identity);
@@ -252,6 +255,9 @@ static PyObject *create_noter(PyTypeObject *type, PyObject *args, PyObject *name
     for (int i = 0; i < 11; i++) Py_INCREF(parts[i]), *places[i] = parts[i];
     self->call = call;
     self->kind = kind;
+    self->counted = PyObject_GetAttr(self->tensor, self->count);
+    self->size = PyObject_GetAttr(self->tensor, s_nbytes);
+    if (self->counted == NULL || self->size == NULL) Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -280,6 +286,8 @@ static void dealloc(Noter *self) {
     Py_XDECREF(self->storage);
     Py_XDECREF(self->is_uncounted);
     Py_XDECREF(self->count);
+    Py_XDECREF(self->counted);
+    Py_XDECREF(self->size);
     Py_XDECREF(self->numbers);
     Py_XDECREF(self->state);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -299,84 +307,14 @@ static PyTypeObject NoterType = {
               "(value): its entry, with who made it.",
 };
 
-/* --- all values of a call */
-
-static PyObject *s_type, *s_value, *one, *names_of_plain[4];
-
-/* The entry of nothing and of Python's own numbers and texts; NULL, without an exception, of any other value. */
-static PyObject *plain_entry(PyObject *value) {
-    if (value == Py_None) Py_RETURN_NONE;
-    const int kind = PyBool_Check(value)           ? 0
-                     : PyLong_CheckExact(value)    ? 1
-                     : PyFloat_CheckExact(value)   ? 2
-                     : PyUnicode_CheckExact(value) ? 3
-                                                   : -1;
-    PyObject *entry = kind < 0 ? NULL : PyDict_New();
-    if (entry != NULL && (PyDict_SetItem(entry, s_type, names_of_plain[kind]) || PyDict_SetItem(entry, s_value, value)))
-        Py_CLEAR(entry);
-    return entry;
-}
-
-static PyObject *entry_of(PyObject *value, PyObject *direct, PyObject *describe) {
-    PyObject *entry = plain_entry(value);
-    if (entry != NULL || PyErr_Occurred()) return entry;
-    if (direct != Py_None) {
-        entry = PyObject_CallOneArg(direct, value);
-        if (entry != Py_None) return entry;
-        Py_DECREF(entry);
-    }
-    return PyObject_CallFunctionObjArgs(describe, value, Py_None, Py_None, Py_None, one, NULL);
-}
-
-static PyObject *entries(PyObject *module, PyObject *const *args, Py_ssize_t given) {
-    if (given != 3) return PyErr_Format(PyExc_TypeError, "entries takes 3 arguments, not %zd", given);
-    PyObject *values = PySequence_Fast(args[0], "values are no sequence");
-    PyObject *made = values == NULL ? NULL : PyList_New(0);
-    /* What describes may run code of the user's, and a list can get shorter. */
-    for (Py_ssize_t i = 0; made != NULL && i < PySequence_Fast_GET_SIZE(values); i++) {
-        PyObject *value = PySequence_Fast_GET_ITEM(values, i);
-        Py_INCREF(value);
-        PyObject *entry = entry_of(value, args[1], args[2]);
-        if (entry == NULL || PyList_Append(made, entry) < 0) Py_CLEAR(made);
-        Py_XDECREF(entry);
-        Py_DECREF(value);
-    }
-    Py_XDECREF(values);
-    return made;
-}
-
-static PyMethodDef METHODS[] = {
-    {"entries", (PyCFunction)(void (*)(void))entries, METH_FASTCALL,
-     "entries(values, direct, describe): a list, see `entries_in_python` of values.py."},
-    {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_makers", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
-
-/* `PyModule_AddType`, which Python 3.9 lacks. */
-static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
-    if (PyType_Ready(type) < 0) return -1;
-    Py_INCREF(type);
-    if (PyModule_AddObject(module, name, (PyObject *)type) == 0) return 0;
-    Py_DECREF(type);
-    return -1;
-}
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_makers", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__makers(void) {
-    s_from = PyUnicode_InternFromString("from");
-    s_made = PyUnicode_InternFromString("made");
-    s_returns_arguments = PyUnicode_InternFromString("returns_arguments");
-    s_dict = PyUnicode_InternFromString("__dict__");
-    s_nbytes = PyUnicode_InternFromString("nbytes");
-    s_type = PyUnicode_InternFromString("type");
-    s_value = PyUnicode_InternFromString("value");
-    one = PyLong_FromLong(1);
-    const char *const plain[] = {"bool", "int", "float", "str"};
-    for (int i = 0; i < 4; i++)
-        if ((names_of_plain[i] = PyUnicode_InternFromString(plain[i])) == NULL) return NULL;
+    const Text texts[] = {
+        {&s_from, "from"}, {&s_made, "made"}, {&s_returns_arguments, "returns_arguments"}, {&s_dict, "__dict__"}, {&s_nbytes, "nbytes"},
+    };
+    if (intern(texts, sizeof texts / sizeof *texts) < 0) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
-    if (!s_from || !s_made || !s_dict || !s_nbytes || !s_returns_arguments || !s_type || !s_value || !one || module == NULL ||
-        add_type(module, "Memory", &MemoryType) < 0 || add_type(module, "Noter", &NoterType) < 0)
-        Py_CLEAR(module);
+    if (module != NULL && (add_type(module, &MemoryType) < 0 || add_type(module, &NoterType) < 0)) Py_CLEAR(module);
     return module;
 }

@@ -1,10 +1,6 @@
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-
-def entries(
-    values: Iterable[Any], direct: Callable[[Any], dict[str, Any] | None] | None, describe: Callable[..., Any], /
-) -> list[Any]: ...
 
 class Memory:
     ref: weakref.ref[Any]

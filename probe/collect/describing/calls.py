@@ -52,7 +52,7 @@ class CallDescriber:
         self._randomness = adapter.randomness
         self._hooks = adapter.hooks
         self._failed = failed
-        self._of: ActiveCall | None = None
+        self.of: ActiveCall | None = None
         """The call whose values are described."""
         self._makers: Makers | None = None
         self._maker_state: list[Any] = [None, None]
@@ -122,6 +122,15 @@ class CallDescriber:
             self._makers.forget()
             self._makers = None
 
+    def compiled(self) -> tuple[Any, ...] | None:
+        """What `probe.collect._calls.PlainCalls` takes; ``None`` if in this step it leaves something to do here."""
+        if self._makers is None or self._direct is None or self._saver_of is not None:
+            return None
+        idle = None if self._chooser is None else self._chooser.idle
+        kinds = self._given, self._given_gradients, self._returned, self._returned_gradients
+        directs, others = (each.direct for each in kinds), (each.describe for each in kinds)
+        return (self, self._maker_state, idle, self._returned.output, *directs, *others)
+
     # --- what may have been written to
 
     def forget(self) -> None:
@@ -169,7 +178,7 @@ class CallDescriber:
         if call.api is not None and call.api.known_before is not None:
             known = call.api.known_before
             args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
-        self._of = call
+        self.of = call
         if self._chooser is not None and call.base not in self._chooser.idle:
             self._chooser.enter(call, args, kwargs)
         save = None if self._saver_of is None else self._saver_of(call)
@@ -191,7 +200,7 @@ class CallDescriber:
 
     def output(self, call: ActiveCall, output: Any) -> None:
         """Describe what a call returned."""
-        self._of, self._maker_state[1] = call, call.api
+        self.of, self._maker_state[1] = call, call.api
         save = None if self._saver_of is None else self._saver_of(call)
         call.fields["output"] = described = self._returned.output(output, save and f"{call.name}.output", save)
         if self._chooser is not None and call.base not in self._chooser.idle:
@@ -199,7 +208,7 @@ class CallDescriber:
 
     def parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         """Describe the own parameters of a module."""
-        self._of = call
+        self.of = call
         save = None if self._saver_of is None else self._saver_of(call)
         described = self._given.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
         # Null stands for None, which no parameter is: one that cannot be described is left out.
@@ -207,21 +216,21 @@ class CallDescriber:
 
     def gradients(self, call: ActiveCall, field: str, gradients: Sequence[Any]) -> None:
         """Describe the gradients of the outputs (``input``) or of the inputs (``output``) of a function's call."""
-        self._of, self._maker_state[1] = call, call.api
+        self.of, self._maker_state[1] = call, call.api
         save = None if self._saver_of is None else self._saver_of(call)
         values = self._given_gradients if field == "input" else self._returned_gradients
         call.fields[field] = values.sequence(gradients, save and f"{call.name}.{field}", save)
 
     def gradient(self, call: ActiveCall, value: Any, path: str) -> Any:
         """The entry of one gradient; `path` follows the name of the call: ``input.0`` or ``weight``."""
-        self._of, self._maker_state[1] = call, call.api
+        self.of, self._maker_state[1] = call, call.api
         save = None if self._saver_of is None else self._saver_of(call)
         values = self._returned_gradients if path.startswith("output.") else self._given_gradients
         return values.single(value, save and f"{call.name}.{path}", save)
 
     def saved(self, call: ActiveCall, value: Any, path: str) -> Entry:
         """The entry of a value that the program saves itself."""
-        self._of = call
+        self.of = call
         return cast(Entry, self._values.describe(value, None, path, self._step.saver_of(None, call)))
 
     # --- shared steps
@@ -265,7 +274,7 @@ class CallDescriber:
         self._known[id(tensor)] = _DescribedTensor(weakref.ref(tensor), mark, entry)
 
     def _tensor_failed(self, error: Exception) -> None:
-        self._failed(self._of, error)
+        self._failed(self.of, error)
 
 
 def _hands_out_memory(call: ActiveCall) -> bool:

@@ -47,8 +47,8 @@ def entries_in_python(
 
 
 try:
-    from probe.collect.describing._makers import entries
-except ImportError:  # not built here, or before it had this function
+    from probe.collect._calls import entries
+except ImportError:  # not built here
     entries = entries_in_python
 
 
@@ -75,17 +75,17 @@ class ValueDescriber:
         self._several = tensors.several_outputs
         self._describe_value = tensors.describe_value
         self._tensor_entry = tensor_entry
-        self._direct = direct
+        self.direct = direct
 
     def sequence(self, values: Any, path: str | None, save: SaveTensor | None) -> list[Any]:
         """Entries of positional values. `path` is the start of tensor file names, needed with `save` only."""
         if save is None:
-            return entries(values, self._direct, self.describe)
+            return entries(values, self.direct, self.describe)
         return [self.describe(value, None, f"{path}.{i}", save, 1) for i, value in enumerate(values)]
 
     def mapping(self, values: Mapping[Any, Any], path: str | None, save: SaveTensor | None) -> dict[str, Any]:
         """Entries of named values."""
-        describe, direct = self.describe, self._direct
+        describe, direct = self.describe, self.direct
         if save is None and direct is not None:
             return {str(key): direct(item) or describe(item, str(key), None, None, 1) for key, item in values.items()}
         return {
@@ -95,13 +95,13 @@ class ValueDescriber:
 
     def single(self, value: Any, path: str | None, save: SaveTensor | None) -> Any:
         """The entry of one value, which is nearly always a tensor."""
-        entry = self._direct(value) if save is None and self._direct is not None else None
+        entry = self.direct(value) if save is None and self.direct is not None else None
         return entry or self.describe(value, None, path, save)
 
     def output(self, value: Any, path: str | None, save: SaveTensor | None) -> Any:
         """The fields of a call's output: a list, but a dict by field name for a named tuple."""
         if save is None and self._is_tensor(value):
-            return entries((value,), self._direct, self.describe)
+            return entries((value,), self.direct, self.describe)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.mapping(dict(zip(value._fields, value)), path, save)
         several = isinstance(value, self._several) and not self._is_tensor(value)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "_crc32.h"
+#include "../_types.h"
 
 enum { HEAD = 8, DEEPEST = 64, FIRST_ROOM = 1 << 14, MOST_KEPT = 1 << 20 };
 
@@ -198,6 +199,21 @@ static PyObject *raised(int error) {
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
+/* Where a frame begins, for the one thread that has the lock: an error, or 0. */
+static int begin(FrameWriter *self) {
+    self->used = self->ahead;
+    return self->fd < 0 ? CLOSED : more(self, HEAD) == NULL ? NO_MEMORY : 0;
+}
+
+static void end(FrameWriter *self) {
+    self->used = self->ahead;
+    if (self->room > MOST_KEPT && self->ahead < FIRST_ROOM) {
+        unsigned char *smaller = PyMem_Realloc(self->bytes, FIRST_ROOM);
+        if (smaller != NULL) self->bytes = smaller, self->room = FIRST_ROOM;
+    }
+    PyThread_release_lock(self->lock);
+}
+
 /* What `append` and `append_encoded` share. */
 static PyObject *append(FrameWriter *self, PyObject *const *args, Py_ssize_t count, int is_encoded) {
     if (count != 2 || (is_encoded && !PyBytes_Check(args[0]))) {
@@ -208,23 +224,13 @@ static PyObject *append(FrameWriter *self, PyObject *const *args, Py_ssize_t cou
     if (later < 0) return NULL;
     lock(self);
     /* An exception is made when the lock is free: that may run code of Python's, which may append as well. */
-    int error = 0, is_other = 0;
-    self->used = self->ahead;
-    if (self->fd < 0)
-        error = CLOSED;
-    else if (more(self, HEAD) == NULL)
-        error = NO_MEMORY;
-    else if (is_encoded)
+    int error = begin(self), is_other = 0;
+    if (!error && is_encoded)
         error = put_bytes(self, PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0])) ? 0 : NO_MEMORY;
-    else
+    else if (!error)
         is_other = !put_value(self, args[0], 0);
     if (!error && !is_other) error = finish(self, self->ahead, later);
-    self->used = self->ahead;
-    if (self->room > MOST_KEPT && self->ahead < FIRST_ROOM) {
-        unsigned char *smaller = PyMem_Realloc(self->bytes, FIRST_ROOM);
-        if (smaller != NULL) self->bytes = smaller, self->room = FIRST_ROOM;
-    }
-    PyThread_release_lock(self->lock);
+    end(self);
     if (error) return raised(error);
     PyErr_Clear();
     return PyBool_FromLong(!is_other);
@@ -287,17 +293,154 @@ static PyTypeObject FrameWriterType = {
     .tp_doc = "FrameWriter(fd, size)",
 };
 
+/* --- records, straight from the call that they are of */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *slow, *pending; /* functions */
+    PyObject *writer, *stacks; /* NULL where Python writes */
+    int with_stacks;
+} RecordWriter;
+
+enum { RECORD = 2, VALUES = 7, STACK = 2, RULE = 5 };
+static PyObject *s_values[VALUES]; /* the attributes of a call in the order of a frame, but for the rule */
+
+/* Whether `stack` has a place in the journal, or is none. */
+static int is_known(const RecordWriter *self, PyObject *stack) {
+    return PyLong_CheckExact(stack) && (PyLong_AsLong(stack) < 0 || PySet_Contains(self->stacks, stack) == 1);
+}
+
+static int put_record(FrameWriter *writer, PyObject *const *values) {
+    int done = put(writer, 0x90 | (VALUES + 1), 0, 0) && put(writer, RECORD, 0, 0);
+    for (int i = 0; done && i < VALUES; i++) done = put_value(writer, values[i], 1);
+    return done;
+}
+
+static int append_values(RecordWriter *self, PyObject *const *values) {
+    FrameWriter *writer = (FrameWriter *)self->writer;
+    Py_INCREF(writer);
+    lock(writer);
+    const int done = !begin(writer) && put_record(writer, values) && !finish(writer, writer->ahead, 0);
+    end(writer);
+    Py_DECREF(writer);
+    return done;
+}
+
+/* 1 if the record is in the journal; 0, and nothing is, where Python is to write it. There may be an exception then. */
+static int append_record(RecordWriter *self, PyObject *call, PyObject *rule) {
+    if (self->writer == NULL || rule == Py_None) return 0;
+    PyObject *waiting = PyObject_CallNoArgs(self->pending), *values[VALUES] = {NULL};
+    int done = waiting != NULL && PyObject_IsTrue(waiting) == 0;
+    Py_XDECREF(waiting);
+    for (int i = 0; done && i < VALUES; i++) {
+        if (i == RULE)
+            Py_INCREF(rule), values[i] = rule;
+        else if (i == STACK && !self->with_stacks)
+            values[i] = PyLong_FromLong(-1);
+        else
+            values[i] = PyObject_GetAttr(call, s_values[i]);
+        done = values[i] != NULL;
+    }
+    done = done && self->writer != NULL && is_known(self, values[STACK]) && append_values(self, values);
+    for (int i = 0; i < VALUES; i++) Py_XDECREF(values[i]);
+    return done;
+}
+
+static PyObject *try_record(RecordWriter *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "append takes 2 arguments, not %zd", count);
+    const int done = append_record(self, args[0], args[1]);
+    PyErr_Clear();
+    return PyBool_FromLong(done);
+}
+
+static PyObject *write_record(PyObject *object, PyObject *const *args, size_t flagged, PyObject *names) {
+    RecordWriter *self = (RecordWriter *)object;
+    if (PyVectorcall_NARGS(flagged) == 2 && names == NULL && append_record(self, args[0], args[1])) Py_RETURN_NONE;
+    PyErr_Clear();
+    return PyObject_Vectorcall(self->slow, args, flagged, names);
+}
+
+static PyObject *write_to(RecordWriter *self, PyObject *args) {
+    PyObject *writer, *stacks;
+    int with_stacks;
+    if (!PyArg_ParseTuple(args, "OO!p", &writer, &PySet_Type, &stacks, &with_stacks)) return NULL;
+    if (Py_TYPE(writer) != &FrameWriterType) Py_RETURN_NONE; /* Python's, which encodes in another way */
+    Py_INCREF(writer);
+    Py_XSETREF(self->writer, writer);
+    Py_INCREF(stacks);
+    Py_XSETREF(self->stacks, stacks);
+    self->with_stacks = with_stacks;
+    Py_RETURN_NONE;
+}
+
+static PyObject *stop(RecordWriter *self, PyObject *nothing) {
+    Py_CLEAR(self->writer);
+    Py_RETURN_NONE;
+}
+
+static PyObject *create_records(PyTypeObject *type, PyObject *args, PyObject *names) {
+    PyObject *slow, *pending;
+    if (!PyArg_ParseTuple(args, "OO", &slow, &pending)) return NULL;
+    RecordWriter *self = (RecordWriter *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->call = write_record;
+    Py_INCREF(slow), self->slow = slow;
+    Py_INCREF(pending), self->pending = pending;
+    return (PyObject *)self;
+}
+
+static int traverse_records(RecordWriter *self, visitproc visit, void *arg) {
+    Py_VISIT(self->slow);
+    Py_VISIT(self->pending);
+    return 0;
+}
+
+static int clear_records(RecordWriter *self) {
+    Py_CLEAR(self->slow);
+    Py_CLEAR(self->pending);
+    Py_CLEAR(self->writer);
+    Py_CLEAR(self->stacks);
+    return 0;
+}
+
+static void dealloc_records(RecordWriter *self) {
+    PyObject_GC_UnTrack(self);
+    clear_records(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef METHODS_OF_RECORDS[] = {
+    {"append", (PyCFunction)(void (*)(void))try_record, METH_FASTCALL, "append(call, rule): false if Python is to write it"},
+    {"write_to", (PyCFunction)write_to, METH_VARARGS, "write_to(writer, stacks, with_stacks): until `stop`"},
+    {"stop", (PyCFunction)stop, METH_NOARGS, "Leave all records to Python."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject RecordWriterType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probe.common.dump._journal_frames.RecordWriter",
+    .tp_basicsize = sizeof(RecordWriter),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(RecordWriter, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = create_records,
+    .tp_traverse = (traverseproc)traverse_records,
+    .tp_clear = (inquiry)clear_records,
+    .tp_dealloc = (destructor)dealloc_records,
+    .tp_methods = METHODS_OF_RECORDS,
+    .tp_doc = "RecordWriter(slow, pending)(call, rule): write the record of a call.",
+};
+
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_journal_frames", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__journal_frames(void) {
-    if (PyType_Ready(&FrameWriterType) < 0) return NULL;
+    static const char *const texts[] = {"name", "begun", "stack", "parent", "order", "rule", "fields"};
+    for (int i = 0; i < VALUES; i++)
+        if ((s_values[i] = PyUnicode_InternFromString(texts[i])) == NULL) return NULL;
     fill_crc_table();
+    PyTypeObject *const types[] = {&FrameWriterType, &RecordWriterType};
     PyObject *module = PyModule_Create(&MODULE);
-    if (module == NULL) return NULL;
-    Py_INCREF(&FrameWriterType);
-    if (PyModule_AddObject(module, "FrameWriter", (PyObject *)&FrameWriterType) < 0) {
-        Py_DECREF(&FrameWriterType);
-        Py_CLEAR(module);
-    }
+    for (int i = 0; module != NULL && i < 2; i++)
+        if (add_type(module, types[i]) < 0) Py_CLEAR(module);
     return module;
 }

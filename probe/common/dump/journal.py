@@ -190,6 +190,13 @@ class FrameWriterInPython:
 
 _FrameWriter: Any = FrameWriterInPython if _journal_frames is None else _journal_frames.FrameWriter
 
+RecordWriter: Any = None if _journal_frames is None else _journal_frames.RecordWriter
+"""Writes the record of a call without Python between the call and the file; ``None`` where it is not built.
+
+Made with a function that writes any record, and one that is true while records wait; with `write_to` it begins, with
+`stop` it leaves all records to that function.
+"""
+
 
 class JournalWriter:
     """Appends frames; each is handed to the system before the call returns, so a killed process loses none."""
@@ -206,7 +213,7 @@ class JournalWriter:
         new = not os.fstat(self._stream.fileno()).st_size
         try:
             self._stream.write(MAGIC)
-            self._writer = _FrameWriter(self._stream.fileno(), len(MAGIC))
+            self.frame_writer = _FrameWriter(self._stream.fileno(), len(MAGIC))
             self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
         except BaseException:
             # Neither in use nor what a dead run left.
@@ -219,12 +226,12 @@ class JournalWriter:
     @property
     def frames(self) -> int:
         """Frames written so far."""
-        return int(self._writer.frames)
+        return int(self.frame_writer.frames)
 
     def _append(self, body: list[Any], later: bool = False) -> None:
         try:
-            if not self._writer.append(body, later):
-                self._writer.append_encoded(self._encoded(body), later)
+            if not self.frame_writer.append(body, later):
+                self.frame_writer.append_encoded(self._encoded(body), later)
         except OSError as error:
             error.filename = self.path
             raise
@@ -247,8 +254,8 @@ class JournalWriter:
         body = [_RECORD, name, begun, stack, parent, order, rule, fields]
         try:
             # `_append`, written out: this runs for every record.
-            if not self._writer.append(body, False):
-                self._writer.append_encoded(self._encoded(body), False)
+            if not self.frame_writer.append(body, False):
+                self.frame_writer.append_encoded(self._encoded(body), False)
         except OSError as error:
             error.filename = self.path
             raise
@@ -260,7 +267,7 @@ class JournalWriter:
         self._append([_UPDATE, content])
 
     def close(self) -> None:
-        self._writer.close()
+        self.frame_writer.close()
         self._stream.close()
 
 

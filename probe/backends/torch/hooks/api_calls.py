@@ -29,6 +29,10 @@ class ApiBackward:
         self.listener = listener
         self.advance = tracker.advance
         self._register_posthook = graph.register_posthook
+        self.hook: Callable[[Any, int, WriteCheck | None], Callable[..., None]]
+        self.hook = functools.partial(_CallHook, self)
+        """Makes the hook on the gradient node of a call, of the call, the number of the node, and what tells whether a
+        returned view was written to: then only a part of its gradient arrives there."""
 
     def watch(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         """Call after the forward of a call whose backward is wanted."""
@@ -51,7 +55,7 @@ class ApiBackward:
             is_written = write_check(tensor)
         node = tensor.grad_fn
         if node is not None:
-            self._register_posthook(node, _CallHook(self, call, node._sequence_nr(), is_written))
+            self._register_posthook(node, self.hook(call, node._sequence_nr(), is_written))
 
     def _watch_write(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -62,6 +66,25 @@ class ApiBackward:
             self.report(call, number, inputs, [part(gradient) for gradient in grad_output])
 
         self._register_posthook(node, functools.partial(guarded, self.listener, call, backward))
+
+    @skipped
+    def arrived(
+        self,
+        call: Any,
+        number: int,
+        is_written: WriteCheck | None,
+        grad_input: Sequence[Any],
+        grad_output: Sequence[Any],
+    ) -> None:
+        """The gradients of a call have arrived at its node, see `hook`."""
+
+        def report() -> None:
+            if is_written is not None and is_written():
+                self.report(call, number, [None] * len(grad_input), [None] * len(grad_output))
+            else:
+                self.report(call, number, grad_input, grad_output)
+
+        guarded(self.listener, call, report)
 
     def report(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         """The call's node, which has the sequence number `number`, has run."""
@@ -79,20 +102,11 @@ class _CallHook:
         self._call = call
         self._number = number
         self._is_written = is_written
-        """Tells of a returned view whether it was written to: then only a part of its gradient arrives here."""
 
     @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         # Returns nothing: what a hook returns takes the gradient's place.
-        guarded(self._backward.listener, self._call, self._report, grad_input, grad_output)
-
-    def _report(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-        if self._is_written is not None and self._is_written():
-            grad_input, grad_output = [None] * len(grad_input), [None] * len(grad_output)
-        # `report`, written out: this runs for every backward.
-        backward = self._backward
-        backward.advance(self._number)
-        backward.listener.backward_api(self._call, grad_output, grad_input)
+        self._backward.arrived(self._call, self._number, self._is_written, grad_input, grad_output)
 
 
 def _drops_nothing(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -135,6 +149,9 @@ class ApiCalls:
         self._tracker = tracker
         self._backward = backward
         self.without_mode = without_mode
+        self.call: Callable[..., Any] = self.observe
+        self.call_beneath: Callable[..., Any] = self.observe_beneath
+        """Both do what `observe` and `observe_beneath` do, perhaps compiled."""
         self.async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
 
     @passed_over
@@ -166,6 +183,13 @@ class ApiCalls:
             guarded(listener, call, listener.fail_api, call)
             raise
 
+    @passed_over
+    def observe_beneath(
+        self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """`observe` of a function whose inner calls are of no interest."""
+        return self.observe(name, functools.partial(self.without_mode, function), args, kwargs)
+
     def _enter(self, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self._tracker.advance_to_current()
         return self._listener.enter_api(name, args, kwargs)
@@ -176,13 +200,12 @@ class ApiCalls:
 
     def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls `function` and reports it."""
-        inner = functools.partial(self.without_mode, function)
-        observe = self.observe
+        observe = self.call_beneath
 
         # torch's compiler can only read a function that refers to nothing but functions.
         @passed_over
         def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return observe(name, inner, args, kwargs)
+            return observe(name, function, args, kwargs)
 
         @passed_over
         @functools.wraps(function)

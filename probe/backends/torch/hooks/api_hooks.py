@@ -29,16 +29,22 @@ from probe.backends.shared.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import Attributes, CodeSwap, each, in_the_place_of
 from probe.backends.torch import internals
 from probe.backends.torch.gradient_graph import TorchGraph
-from probe.backends.torch.guards import guarded, passed_over
+from probe.backends.torch.guards import guarded, passed_over, unobserved
 from probe.backends.torch.hooks.api_calls import ApiBackward, ApiCalls, all_disabled
 from probe.backends.torch.hooks.compilers import readable_swap, script_guard
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.npu_functions import npu_functions
 from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, functions, is_of_torch, own
 from probe.backends.torch.tensors.statistics import EIGHT_BIT_FLOAT
+from probe.backends.torch.views import empty_of
 from probe.common.interfaces import ApiName, Handle, Listener, Logs
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
+
+try:
+    from probe.backends.torch.hooks._function_calls import FunctionCalls
+except ImportError:  # not built here
+    FunctionCalls = None  # type: ignore[assignment,misc]
 
 _CASTS = frozenset((own.to, own.type))
 _PRODUCTS = frozenset(
@@ -205,11 +211,27 @@ class ApiHooks:
         self._casts = CastWatch(self._mode, listener)
         backward = ApiBackward(listener, tracker, graph)
         self._calls = ApiCalls(listener, tracker, backward, self._mode.call_without)
-        self._attached = False
-        self._everything = False
+        self.attached = False
+        """True between `install` and `remove`."""
+        self.everything = False
         """True if functions are reported that no family has."""
         self._unlisted: dict[Any, ApiName | None] = {}
         """The names of functions that no family has; ``None`` for those that make and change no number."""
+        self._compile(backward, tracker, graph)
+
+    def _compile(self, backward: ApiBackward, tracker: BackwardTracker, graph: TorchGraph) -> None:
+        """Let compiled code do what can be done so, where it is built."""
+        if FunctionCalls is None or not internals.can_be_seen_compiling:
+            return
+        calls, mode = self._calls, self._mode
+        compiled = FunctionCalls(
+            *(self._listener, self, self._casts, _CASTS | _PRODUCTS, self._names, _VIEW_AS),
+            *(tracker._passes, graph.current_pass, mode, mode.__torch_function__),
+            *(calls.observe, calls.observe_beneath, backward.watch, backward.arrived, graph.freed_in_turn.seen),
+            *(unobserved, guarded, empty_of, *internals.surroundings, torch.strided, torch.Tensor),
+        )
+        backward.hook, calls.call, calls.call_beneath = compiled.hook, compiled.observe, compiled.observe_beneath
+        mode.passing = compiled.passing(mode)
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
         # Empty but where this has failed before.
@@ -254,7 +276,7 @@ class ApiHooks:
 
     def _swap(self, function: FunctionType, named: ApiName | Mapping[int, Watched]) -> CodeSwap:
         """A swap of the code of a function, or of the method that calls objects."""
-        observe, without_mode = self._calls.observe, self._mode.call_without
+        observe = self._calls.call_beneath
         name, objects = (named, {}) if isinstance(named, ApiName) else (None, named)
 
         @passed_over
@@ -262,11 +284,11 @@ class ApiHooks:
             if all_disabled():
                 return body(*args, **kwargs)
             if name is not None:
-                return observe(name, functools.partial(without_mode, body), args, kwargs)
+                return observe(name, body, args, kwargs)
             called = objects.get(id(args[0]))
             if called is None:
                 return body(*args, **kwargs)
-            return observe(called.name, functools.partial(without_mode, body, args[0]), args[1:], kwargs)
+            return observe(called.name, functools.partial(body, args[0]), args[1:], kwargs)
 
         return readable_swap(function, record)
 
@@ -283,7 +305,7 @@ class ApiHooks:
         """Call `note` with each float8 dtype that a tensor is cast to, until the handle is removed."""
         if not internals.HAS_FUNCTION_MODES:
             return None
-        self._casts.attach(note, self._attached)
+        self._casts.attach(note, self.attached)
         return self._casts
 
     # --- installing
@@ -294,10 +316,10 @@ class ApiHooks:
         Args:
             everything: Whether functions are reported that no family has.
         """
-        self._everything = everything
-        if self._attached:
+        self.everything = everything
+        if self.attached:
             return
-        self._attached = True
+        self.attached = True
         try:
             self._install()
         except BaseException:
@@ -319,7 +341,7 @@ class ApiHooks:
     def remove(self) -> None:
         """Put everything back; calls still running in other threads end without being seen."""
         # Also when it was done already: something may have failed, or have been on another thread.
-        self._attached = False
+        self.attached = False
         script_guard.remove(self)
         parts = (self._mode.remove, self._attributes.remove, self._calls.async_handles.remove)
         each([*parts, *(swap.restore for swap in self._swaps)])
@@ -330,11 +352,11 @@ class ApiHooks:
         try:
             yield
         finally:
-            self.install(self._everything)
+            self.install(self.everything)
 
     def end_step(self) -> None:
         self._calls.async_handles.forget()
-        if not self._attached and (self._mode.on_some_thread or self._attributes.in_place):
+        if not self.attached and (self._mode.on_some_thread or self._attributes.in_place):
             # The parts that `stop` could not reach.
             self.remove()
 
@@ -344,7 +366,7 @@ class ApiHooks:
     def _from_mode(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self._casts.note is not None:
             self._casts.see(function, args, kwargs)
-        if not self._attached:
+        if not self.attached:
             # It was stopped on another thread, or casts alone are watched.
             return function(*args, **kwargs)
         if function is _VIEW_AS and guarded(self._listener, "view_as", _is_called_by_autograd, args):
@@ -353,11 +375,11 @@ class ApiHooks:
         if name is None:
             if type(function) not in _OF_TORCH:
                 name = guarded(self._listener, "Aten", self._aten_name, function)
-            elif self._everything:
+            elif self.everything:
                 name = guarded(self._listener, "unlisted", self._unlisted_name, function)
             if name is None:
                 return function(*args, **kwargs)
-        return self._calls.observe(name, function, args, kwargs)
+        return self._calls.call(name, function, args, kwargs)
 
     def _unlisted_name(self, function: Any) -> ApiName | None:
         if function not in self._unlisted:

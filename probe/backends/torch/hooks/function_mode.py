@@ -21,6 +21,16 @@ from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, looked_up_as
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Logs
 
+try:
+    from probe.backends.torch.hooks._function_calls import PassedBy
+except ImportError:  # not built here
+
+    class PassedBy:  # type: ignore[no-redef]
+        """The compiled one gives torch `passing` in the place of the mode's own ``__torch_function__``."""
+
+        passing: Any = None
+
+
 _pop = internals.pop_function_mode
 _push = internals.push_function_mode
 _depth = internals.count_function_modes
@@ -29,7 +39,7 @@ _NONE: Mapping[str, Any] = {}
 _NO_MODE = object()
 
 
-class FunctionMode(TorchFunctionMode):
+class FunctionMode(PassedBy, TorchFunctionMode):
     """A mode that is put in place on each thread that installs it.
 
     Args:

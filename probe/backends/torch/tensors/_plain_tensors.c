@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "../../../common/_types.h"
 #include "../../shared/_reduction.h"
 
 /* --- DLPack 1.3, as far as it is used: https://dmlc.github.io/dlpack/latest/c_api.html */
@@ -56,7 +57,8 @@ typedef struct {
     const Exchange *exchange;
     PyTypeObject *tensor, *parameter;
     PyObject *capsule, *strided, *is_wrapped, *threads;
-    PyObject *is_neg, *untyped_storage, *storage_offset; /* torch's own: a user may have put others in their place */
+    /* Attributes and methods that are torch's own: a user may have put others in their place. */
+    PyObject *dtype, *layout, *is_cpu, *is_nested, *requires_grad, *is_neg, *untyped_storage, *storage_offset;
     PyObject *numbers;             /* of the dtypes, by themselves */
     PyObject *dtypes[DTYPE_COUNT]; /* their texts, NULL for what torch does not have */
     PyObject *template;            /* the keys of an entry in their order */
@@ -70,15 +72,15 @@ static PyObject *s_type, *s_dtype, *s_shape, *s_max, *s_min, *s_mean, *s_norm, *
 static PyObject *s_is_cpu, *s_is_nested, *s_untyped_storage, *s_nbytes, *s_storage_offset, *s_sketch;
 
 /* Whether an attribute is this very object. */
-static int is(PyObject *object, PyObject *attribute, PyObject *expected) {
-    PyObject *value = PyObject_GetAttr(object, attribute);
+static int is(PyObject *object, PyObject *attribute, PyObject *name, PyObject *expected) {
+    PyObject *value = got(object, attribute, name);
     Py_XDECREF(value);
     return value == expected;
 }
 
 /* The place of the dtype among the known ones, or -1. */
 static int dtype_of(const Describer *self, PyObject *tensor) {
-    PyObject *dtype = PyObject_GetAttr(tensor, s_dtype);
+    PyObject *dtype = got(tensor, self->dtype, s_dtype);
     PyObject *number = dtype == NULL ? NULL : PyDict_GetItemWithError(self->numbers, dtype);
     Py_XDECREF(dtype);
     return number == NULL ? -1 : (int)PyLong_AsLong(number);
@@ -86,12 +88,13 @@ static int dtype_of(const Describer *self, PyObject *tensor) {
 
 /* Asked before torch lends its memory: where it cannot, it makes an exception, which takes a millisecond. */
 static int is_ordinary(const Describer *self, PyObject *tensor) {
-    if (!is(tensor, s_layout, self->strided) || !is(tensor, s_is_cpu, Py_True) || !is(tensor, s_is_nested, Py_False))
+    if (!is(tensor, self->layout, s_layout, self->strided) || !is(tensor, self->is_cpu, s_is_cpu, Py_True) ||
+        !is(tensor, self->is_nested, s_is_nested, Py_False))
         return 0;
-    PyObject *negative = PyObject_CallOneArg(self->is_neg, tensor);
+    PyObject *negative = answer_of(tensor, self->is_neg);
     Py_XDECREF(negative);
     if (negative != Py_False) return 0;
-    PyObject *wrapped = PyObject_CallFunctionObjArgs(self->is_wrapped, tensor, NULL);
+    PyObject *wrapped = PyObject_CallOneArg(self->is_wrapped, tensor);
     Py_XDECREF(wrapped);
     return wrapped == Py_False;
 }
@@ -106,11 +109,11 @@ static Py_ssize_t as_size(PyObject *answer) {
 
 /* Whether the memory of `tensor` holds all up to its element number `last`; torch can take it away. */
 static int is_whole(const Describer *self, PyObject *tensor, size_t last, size_t size) {
-    PyObject *storage = PyObject_CallOneArg(self->untyped_storage, tensor);
+    PyObject *storage = answer_of(tensor, self->untyped_storage);
     if (storage == NULL) return 0;
     Py_ssize_t there = as_size(PyObject_CallMethodNoArgs(storage, s_nbytes));
     Py_DECREF(storage);
-    Py_ssize_t offset = there < 0 ? -1 : as_size(PyObject_CallOneArg(self->storage_offset, tensor));
+    Py_ssize_t offset = there < 0 ? -1 : as_size(answer_of(tensor, self->storage_offset));
     return offset >= 0 && (size_t)offset + last < (size_t)there / size;
 }
 
@@ -218,7 +221,7 @@ static PyObject *entry_of(Describer *self, PyObject *tensor) {
     }
     if (put(entry, s_shape, shape) || PyDict_SetItem(entry, s_dtype, self->dtypes[readable.dtype]) ||
         put_statistics(entry, &found, readable.dtype, readable.borrowed.dimensions == 0) ||
-        put(entry, s_requires_grad, PyObject_GetAttr(tensor, s_requires_grad)) ||
+        put(entry, s_requires_grad, got(tensor, self->requires_grad, s_requires_grad)) ||
         (sketch != NULL && put(entry, s_sketch, PyBytes_FromStringAndSize(sketch->bytes, sketch_size(sketch)))))
         Py_CLEAR(entry);
     return entry;
@@ -400,9 +403,9 @@ static void dealloc(Describer *self) {
     Py_XDECREF(self->strided);
     Py_XDECREF(self->is_wrapped);
     Py_XDECREF(self->threads);
-    Py_XDECREF(self->is_neg);
-    Py_XDECREF(self->untyped_storage);
-    Py_XDECREF(self->storage_offset);
+    PyObject *const of_torch[] = {self->dtype, self->layout, self->is_cpu, self->is_nested, self->requires_grad,
+                                  self->is_neg, self->untyped_storage, self->storage_offset};
+    for (size_t i = 0; i < sizeof of_torch / sizeof *of_torch; i++) Py_XDECREF(of_torch[i]);
     Py_XDECREF(self->numbers);
     Py_XDECREF(self->template);
     for (int i = 0; i < DTYPE_COUNT; i++) Py_XDECREF(self->dtypes[i]);
@@ -479,12 +482,18 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     Py_INCREF(tensor), self->tensor = (PyTypeObject *)tensor;
     Py_INCREF(parameter), self->parameter = (PyTypeObject *)parameter;
     PyObject *base = (PyObject *)self->tensor->tp_base;
-    self->is_neg = PyObject_GetAttr(base, s_is_neg);
-    self->untyped_storage = PyObject_GetAttr(base, s_untyped_storage);
-    self->storage_offset = PyObject_GetAttr(base, s_storage_offset);
-    self->template = new_template(text);
-    if (!self->is_neg || !self->untyped_storage || !self->storage_offset || self->template == NULL ||
-        take_dtypes(self, dtypes) || take_ops(self, ops))
+    const struct {
+        PyObject **place, *name;
+    } of_torch[] = {
+        {&self->dtype, s_dtype}, {&self->layout, s_layout}, {&self->is_cpu, s_is_cpu}, {&self->is_nested, s_is_nested},
+        {&self->requires_grad, s_requires_grad}, {&self->is_neg, s_is_neg}, {&self->untyped_storage, s_untyped_storage},
+        {&self->storage_offset, s_storage_offset},
+    };
+    int has_all = 1;
+    for (size_t i = 0; has_all && i < sizeof of_torch / sizeof *of_torch; i++)
+        has_all = (*of_torch[i].place = PyObject_GetAttr(base, of_torch[i].name)) != NULL;
+    self->template = has_all ? new_template(text) : NULL;
+    if (self->template == NULL || take_dtypes(self, dtypes) || take_ops(self, ops))
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -506,25 +515,15 @@ static PyTypeObject DescriberType = {
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_plain_tensors", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__plain_tensors(void) {
-    const struct {
-        PyObject **place;
-        const char *text;
-    } texts[] = {
+    const Text texts[] = {
         {&s_type, "type"}, {&s_dtype, "dtype"}, {&s_shape, "shape"}, {&s_max, "Max"}, {&s_min, "Min"},
         {&s_mean, "Mean"}, {&s_norm, "Norm"}, {&s_requires_grad, "requires_grad"}, {&s_is_neg, "is_neg"},
         {&s_layout, "layout"}, {&s_is_cpu, "is_cpu"}, {&s_is_nested, "is_nested"},
         {&s_untyped_storage, "untyped_storage"}, {&s_nbytes, "nbytes"}, {&s_storage_offset, "storage_offset"}, {&s_sketch, "sketch"},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if ((*texts[i].place = PyUnicode_InternFromString(texts[i].text)) == NULL) return NULL;
-    if (PyType_Ready(&DescriberType) < 0) return NULL;
+    if (intern(texts, sizeof texts / sizeof *texts) < 0) return NULL;
     fill_shifts();
     PyObject *module = PyModule_Create(&MODULE);
-    if (module == NULL) return NULL;
-    Py_INCREF(&DescriberType);
-    if (PyModule_AddObject(module, "Describer", (PyObject *)&DescriberType) < 0) {
-        Py_DECREF(&DescriberType);
-        Py_CLEAR(module);
-    }
+    if (module != NULL && add_type(module, &DescriberType) < 0) Py_CLEAR(module);
     return module;
 }

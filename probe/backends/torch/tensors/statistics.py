@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Callable, cast
+from typing import Any, Callable, TypeVar, cast
 
 import numpy as np
 import torch
@@ -245,6 +245,8 @@ class Statistics:
         self._held = 0
         """The number of those bytes."""
         self._choices: list[tuple[Entry, choices.Kept]] = []
+        self.pending: Callable[[], int] = partial(any, (self._waiting, self._sketches, self._bytes, self._choices))
+        """True if an entry waits for `resolve`; asked for every record, so no frame of Python is made for it."""
 
     def fill(self, entry: Entry, tensor: torch.Tensor, elements: int | None, summary: StatisticsMode) -> None:
         """Put the four statistics of a dense tensor of any shape into `entry`, now or at `resolve`.
@@ -303,7 +305,7 @@ class Statistics:
             self._resolve_checksums()
 
     def _resolve_checksums(self) -> None:
-        made, self._bytes, self._held = self._bytes, [], 0
+        made, self._held = _taken(self._bytes), 0
         for (entry, _, checksum), read in zip(made, fetched_bytes([copied for _, copied, _ in made])):
             entry["md5"] = checksum(read)
 
@@ -315,12 +317,9 @@ class Statistics:
         else:
             self._choices.append((entry, beneath_transforms(choices.kept_of, indices, source)))
 
-    def pending(self) -> int:
-        return len(self._waiting) + len(self._sketches) + len(self._choices) + len(self._bytes)
-
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each device and type."""
-        waiting, self._waiting = self._waiting, []
+        waiting = _taken(self._waiting)
         groups: dict[tuple[Any, Any], list[tuple[dict[Any, Any], Any, torch.Tensor]]] = {}
         counted: list[tuple[Entry, dict[int, Any]]] = []
         for entry, results, finite in waiting:
@@ -339,12 +338,21 @@ class Statistics:
         for entry, found in counted:
             if found[0]:
                 tensors.add(entry, found[0], found[1], found[2])
-        made, self._sketches = self._sketches, []
+        made = _taken(self._sketches)
         for entry, sketch in zip((entry for entry, _ in made), fetched([sums for _, sums in made])):
             entry["sketch"] = sketch
-        chosen, self._choices = self._choices, []
-        choices.fill(chosen)
+        choices.fill(_taken(self._choices))
         self._resolve_checksums()
+
+
+_Waiting = TypeVar("_Waiting")
+
+
+def _taken(waiting: list[_Waiting]) -> list[_Waiting]:
+    """What waits, which then does not any more; what another thread adds meanwhile does."""
+    taken = waiting[:]
+    del waiting[: len(taken)]
+    return taken
 
 
 Checksum = Callable[[np.ndarray[Any, Any]], str]

@@ -14,7 +14,7 @@ from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, St
 from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.dump import naming
-from probe.common.dump.journal import RecordFrame
+from probe.common.dump.journal import RecordFrame, RecordWriter
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import FileCheckException
 
@@ -51,6 +51,8 @@ class JournalSink(Sink):
         """True if the journal of that step has records."""
         self._delayed: list[RecordFrame | UpdateFrame] = []
         """The records, and what came after them, that wait for statistics."""
+        self._quick = None if RecordWriter is None else RecordWriter(self._write, self._pending)
+        """Writes records as `_write` does, and calls that for those that wait, or come first or with a new stack."""
         self._has_opened = False
         """True if a folder was opened already."""
         self._steps: list[int] = []
@@ -102,7 +104,7 @@ class JournalSink(Sink):
             return self._write_node
         if self._saves_tensors and (self._filtered or self._reference is not None):
             return self._write_held
-        return self._write
+        return self._write if self._quick is None else self._quick
 
     def needs(self) -> Needs:
         config = self._host.config()
@@ -172,6 +174,7 @@ class JournalSink(Sink):
         return self._saves_tensors or (self._live is not None and not self._live.is_over)
 
     def _begin_in(self, folder: DumpFolder, step: Step) -> None:
+        self._stop_quick()
         self._delayed, self.has_records = [], False
         self._stacks, self._journal = step.stacks, folder.journal
         if self._reference is not None:
@@ -227,6 +230,7 @@ class JournalSink(Sink):
     def _close(self) -> None:
         """Write no more; what still waits for its statistics is forgotten."""
         folder, self.folder = self.folder, None
+        self._stop_quick()
         self._delayed = []
         if folder is None:
             return
@@ -247,6 +251,7 @@ class JournalSink(Sink):
         if self._live is not None:
             self._live.forget(what is not Discarded.STEP)
         if what.is_fork:
+            self._stop_quick()
             self.folder, self._delayed = None, []
             if folder is not None:
                 # The files are the parent's, whose alone the lock on the journal is.
@@ -271,6 +276,7 @@ class JournalSink(Sink):
         stack = call.stack if self._with_stacks else -1
         # All that follow a record which has to wait do so as well: the journal keeps their order.
         if self._delayed or self._pending():
+            self._stop_quick()
             self._delayed.append((call.name, call.begun, stack, call.parent, call.order, rule, call.fields))
             if len(self._delayed) >= self._most_delayed:
                 self._resolve()
@@ -282,6 +288,13 @@ class JournalSink(Sink):
         self.has_records = True
         if self._live is not None:
             self._live.take((call.name, call.begun, stack, call.parent, call.order, rule, call.fields))
+        elif self._quick is not None:
+            # From now on, as long as nothing waits, records of known stacks go there without coming here.
+            self._quick.write_to(journal.frame_writer, journal.stacks, self._with_stacks)
+
+    def _stop_quick(self) -> None:
+        if self._quick is not None:
+            self._quick.stop()
 
     def _write_held(self, call: ActiveCall, rule: int | None) -> None:
         """Write the record of a call whose tensors may wait until it is known whether they are wanted."""
@@ -301,6 +314,7 @@ class JournalSink(Sink):
 
     def _update(self, update: UpdateFrame) -> None:
         if self._delayed or self._tensors.pending():
+            self._stop_quick()
             self._delayed.append(update)
         elif self.folder is not None:
             self._journal.update(update.content())
