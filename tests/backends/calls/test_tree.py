@@ -9,6 +9,8 @@ import dumped
 import pytest
 from programs import Names, batch, block_network, chain, collect, collect_calls
 
+from probe.common.dump.stack_text import GAP_TEXT
+
 THIS = __file__
 
 
@@ -72,7 +74,7 @@ def test_an_api_outside_all_modules_has_no_parent(runs: Any, backend: Any) -> No
     assert dump.tree == {f"{absolute.base}.0.forward": None}
 
 
-@pytest.mark.parametrize("depth", [1, 12])
+@pytest.mark.parametrize("depth", [1, 90])
 def test_any_depth_of_modules_is_followed(runs: Any, backend: Any, depth: int) -> None:
     inner = backend.relu()
     for _ in range(depth):
@@ -81,6 +83,9 @@ def test_any_depth_of_modules_is_followed(runs: Any, backend: Any, depth: int) -
     classes = ["Block"] * (depth - 1) + [backend.classes["relu"]]
     records = [f"{backend.root}.{'.'.join('a' * (n + 1))}.{kind}.forward.0" for n, kind in enumerate(classes)]
     assert dump.tree == dict(zip(records, [None, *records])) and dump.names == records[::-1]
+    # A stack of more than 256 frames has a line in place of those in the middle.
+    frames = dump.stack_of(records[-1])
+    assert (GAP_TEXT in frames) == (depth > 1)
 
 
 def test_a_module_that_calls_itself_is_inside_itself(runs: Any, backend: Any) -> None:
