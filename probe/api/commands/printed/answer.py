@@ -1,4 +1,4 @@
-"""What the objects of several commands have."""
+"""Keys that the objects of several commands have."""
 
 from __future__ import annotations
 

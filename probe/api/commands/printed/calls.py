@@ -1,4 +1,4 @@
-"""What is printed of calls: `acc_check`, `api_precision_compare`, `replay`; of kernels: `code_mapping` and `parse`."""
+"""Objects printed of calls: `acc_check`, `api_precision_compare`, `replay`; of kernels: `code_mapping` and `parse`."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class SmallerCall(ReplayedCall):
 
     version: int
     text: str
-    """How the inputs were made smaller."""
+    """The change of the inputs, and the number of tries."""
 
 
 class Replayed(Files, ReplayedCall):

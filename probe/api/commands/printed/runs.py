@@ -1,4 +1,4 @@
-"""What is printed of runs: `show`, `compare`, `graph_visualize`, `overflow_check`, `recover` and `pack`."""
+"""Objects that are printed of runs: `show`, `compare`, `graph_visualize`, `overflow_check`, `recover` and `pack`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed of what a run began with: `config_check`, `ckpt_compare`, `config` and `doctor`."""
+"""Objects that are printed of what a run began with: `config_check`, `ckpt_compare`, `config` and `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed of the numbers of a training: `rollout_check`, `monitor` and `trend`."""
+"""Objects that are printed of the numbers of a training: `rollout_check`, `monitor` and `trend`."""
 
 from __future__ import annotations
 
