@@ -462,7 +462,12 @@ class Session:
         step = self.collector.leave_step()
         if step is not None:
             self.are_all_empty = self.are_all_empty and not step.status().has_records
-            step.end()
+            try:
+                step.end()
+            except Exception as error:
+                # The collector has left the step: only the sinks know the log of its failures now.
+                if not step.failed("the end of the step", error):
+                    raise
 
     def _finish(self) -> None:
         self._end_collection()
