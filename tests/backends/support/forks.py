@@ -28,7 +28,7 @@ STARTED_WITH = {"PYTHONHASHSEED": "0"}
 LOG_LINE = re.compile(r"\(\d+\)( \[rank \d+\])? \[(DEBUG|INFO|WARNING|ERROR)\] ")
 """The beginning of a line of the tool's, after the time."""
 _COUNTED_AT_THE_END = re.compile(
-    r"^nanobind: (leaked \d+ .*\n( - .*\n)*|this is likely caused by .*\n(See https://nanobind.*\n?)?)", re.MULTILINE
+    r"^(nanobind: (leaked|this is likely)| - (leaked |\.\.\. skipped)|See https://nanobind).*\n?", re.MULTILINE
 )
 """What bindings in the server's memory, Triton's with a build for CUDA, say of themselves when a fork is torn down."""
 MODULES = {
