@@ -1,4 +1,4 @@
-"""The JSON Schema of every ``--json``, and the page on it, made of the types in `probe/api/commands/printed.py`.
+"""The JSON Schema of every ``--json``, and the page on it, made of the types in `probe/api/commands/printed`.
 
     python docs/json_schemas.py
 
@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 from typing_extensions import NotRequired, get_origin, get_type_hints, is_typeddict
 
-from probe.api.commands.printed import PRINTED, Trouble
+from probe.api.commands.printed import PRINTED
+from probe.api.commands.printed.answer import Trouble
 from probe.api.commands.question import JSON_VERSION
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -49,7 +50,7 @@ lists the keys of each command. [`json.schema.json`](json.schema.json) is the sa
 Its `anyOf` has an entry for each command, and for each flag with which a command prints something else; the title of
 the entry is the name of the command. Within a `version` no key is removed or changes its meaning; keys may be added.
 The tests validate what the commands print. `python docs/json_schemas.py` makes the page and the schema from
-`probe/api/commands/printed.py`.
+`probe/api/commands/printed`.
 
 If there is no answer (exit status 2 or 130), the value is an object with these four keys alone:
 

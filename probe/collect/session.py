@@ -244,8 +244,9 @@ class Session:
         """True if a rank wants the program to end: all do it after the same step, so that none waits for another."""
         training = self._adapter.training
         if training is not None and self._known_rank() is not None:
+            # Where the others cannot be asked, this rank does what it found itself.
             found = self._attempt(training.largest_over_ranks, [int(self.stops_program)])
-            self.stops_program = bool(found and found[0])
+            self.stops_program = self.stops_program or bool(found and found[0])
         return self.stops_program
 
     @_guarded
@@ -461,7 +462,12 @@ class Session:
         step = self.collector.leave_step()
         if step is not None:
             self.are_all_empty = self.are_all_empty and not step.status().has_records
-            step.end()
+            try:
+                step.end()
+            except Exception as error:
+                # The collector has left the step: only the sinks know the log of its failures now.
+                if not step.failed("the end of the step", error):
+                    raise
 
     def _finish(self) -> None:
         self._end_collection()

@@ -9,6 +9,7 @@ from typing import Any
 
 import forks
 import pytest
+from printed_json import hold_to_schema
 
 pytest.importorskip("transformers", reason="a model of Transformers is needed")
 
@@ -129,8 +130,9 @@ def command(dumps: Path, target: str, golden: str, *flags: str) -> list[str]:
 def test_json_has_the_answer_of_each_call(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--rerun", "--json", "--max-memory", "2"
     assert main(command(dumps, "bfloat16_weight", "float32_nothing", *flags)) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    divergence = found["divergence"]
+    printed = json.loads(capsys.readouterr().out)
+    hold_to_schema(printed, "compare")
+    divergence = printed[0]["divergence"]
     assert divergence["first"]["rerun"].keys() == {"answer", "text", "inputs_change", "call_changes"}
     assert divergence["first"]["rerun"]["answer"] == "inputs"
     assert [each["rerun"] is not None for each in divergence["suspects"][:4]].count(False) == 0

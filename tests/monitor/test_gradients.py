@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from printed_json import hold_to_schema
 
 import msprobe
 from probe.api.cli import main
@@ -99,7 +100,9 @@ def test_compare_reads_the_folders_and_fails_on_request(tmp_path: Path, capsys: 
     first = "first suspicious gradient: rank 0, step 0: a.weight has a similarity of 0."
     assert capsys.readouterr().out.startswith(first)
     assert main(["compare", *paths, "-o", str(tmp_path / "r"), "--fail-on", "divergence", "--json"]) == 1
-    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    printed = json.loads(capsys.readouterr().out)
+    hold_to_schema(printed, "compare of gradient probes")
+    (rank,) = printed["ranks"]
     assert rank["suspicious"][0]["parameter"] == "a.weight" and set(rank["total"]) == {"0", "1", "2", "3"}
 
 

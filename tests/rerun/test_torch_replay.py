@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from planted_kernels import FAULTS, IN_FLOAT32, PLACES, one_element, planted
+from printed_json import hold_to_schema
 
 import probe
 from probe.api.cli import main
@@ -325,8 +326,10 @@ def test_a_call_that_needs_too_much_memory_is_not_run(
 def test_json_has_the_three_comparisons(capsys: pytest.CaptureFixture[str], recorded: dict[str, str]) -> None:
     name = name_of(recorded["tensor"], "Functional.silu", "float32")
     with planted(F, "silu", FAULTS["NaN in one element"]):
-        assert main(["replay", recorded["tensor"], name, "--json"]) == 1
+        assert main(["replay", recorded["tensor"], name, "--minimise", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
+    hold_to_schema(found, "replay")
+    assert found["smaller"]["text"].startswith("Made smaller in ")
     first = found["results"][0]
     assert first["recorded_and_now"]["count"] == 1
     assert first["now_and_exact"]["status"] == "nonfinite"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import openpyxl
 import pytest
+from printed_json import hold_to_schema
 from saved_values.recorded_files import SIDES, recorded_tables, write_recorded
 from saved_values.without_framework import NoTensors, saver_to
 
@@ -382,6 +383,7 @@ def test_the_command_writes_the_same_tables(
     options = ["--tables", "--rules", "msprobe", "-o", str(tmp_path / "out"), "--json"]
     assert cli.main(["rollout_check", *sides, *options]) == 1
     answer = json.loads(capsys.readouterr().out)
+    hold_to_schema(answer, "rollout_check of two folders")
     assert len(answer["files"]) == len(recorded_tables())
     assert table(tmp_path / "out", "reward") == recorded_tables()["reward.xlsx"]
     same = ["rollout_check", sides[0], sides[0], "--tables", "-o", str(tmp_path / "same")]

@@ -21,7 +21,7 @@ _FRAME = re.compile(
 
 
 GAP_TEXT = "... the frames in the middle of this long stack are left out ..."
-"""Has no number, so that calls of one line that differ in their depth alone have one text."""
+"""Has no number, so that calls of one line that differ in their depth alone have one text; the schema has it too."""
 
 
 class ParsedFrame(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import runs
-from exit_status_cases import dump
+from exit_status_cases import Inputs, checkpoints, dump, monitored, packs
 from printed_json import hold_to_schema
 
 from probe.api.cli import COMMANDS, command_named, main
@@ -29,21 +29,54 @@ def test_the_schema_and_the_page_are_those_of_the_types(monkeypatch: pytest.Monk
     assert {title.split()[0] for title in script.PRINTED} == printing
 
 
-@pytest.mark.parametrize("form", ["compare -da", "compare --ranks", "show --timeline", "config_check -d"])
-def test_the_form_that_a_flag_gives(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*arguments_of(form, tmp_path), "--json"]) == 0
-    hold_to_schema(json.loads(capsys.readouterr().out), form)
+def analysed(folder: Path) -> list[str]:
+    target, golden = runs.two_runs(folder, ["step0/rank0", "step0/rank1"])
+    return ["-tp", str(target / "step0"), "-gp", str(golden / "step0"), "-da", "-o", str(folder / "out")]
 
 
-def arguments_of(form: str, folder: Path) -> list[str]:
-    command, flag = form.split()
-    if form == "config_check -d":
-        (folder / "train.sh").write_text("export NCCL_ALGO=Ring\ntorchrun train.py\n")
-        return [command, flag, str(folder / "train.sh"), "-o", str(folder / "pack.zip")]
-    if form == "compare -da":
-        runs.two_runs(folder, ["step0/rank0", "step0/rank1"])
-        paths = ["-tp", str(folder / "target" / "step0"), "-gp", str(folder / "golden" / "step0")]
-        return [command, *paths, flag, "-o", str(folder / "out")]
+def ranks(folder: Path) -> str:
     for rank in range(2):
         dump(folder / "run" / "step0" / f"rank{rank}")
-    return [command, *([str(folder / "run"), flag] if command == "show" else [flag, str(folder / "run")])]
+    return str(folder / "run")
+
+
+def merged(folder: Path) -> list[str]:
+    merging = ["--rank_size", "2", "--tp", "2", "--pp", "1"]
+    return [ranks(folder), "-o", str(folder / "out"), "--file_type", "json", *merging]
+
+
+def launched(folder: Path) -> list[str]:
+    (folder / "train.sh").write_text("export NCCL_ALGO=Ring\ntorchrun train.py\n")
+    return ["-d", str(folder / "train.sh"), "-o", str(folder / "pack.zip")]
+
+
+def logged(folder: Path) -> list[str]:
+    (folder / "log").write_text("(T pid=1) {'actor_rollout_ref': {'actor': {'lr': 1e-06}}}\n")
+    return ["-vc", str(folder / "log"), str(folder / "log"), "-o", str(folder / "out")]
+
+
+def with_environment(folder: Path) -> list[str]:
+    (folder / "environment_rank0.json").write_text('{"format": 1}')
+    return ["--dump", str(folder)]
+
+
+FORMS: dict[str, Inputs] = {
+    "compare -da": analysed,
+    "compare --ranks": lambda folder: ["--ranks", ranks(folder)],
+    "show --timeline": lambda folder: [ranks(folder), "--timeline"],
+    "graph_visualize --file_type json": merged,
+    "config_check -d": launched,
+    "config_check --rules msprobe": packs({"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}, "--rules", "msprobe"),
+    "config_check of two logs": logged,
+    "config_check of two checkpoints": lambda folder: [*checkpoints(1.0)(folder), "-o", str(folder / "out")],
+    "ckpt_compare --fingerprint": lambda folder: [checkpoints(1.0)(folder)[0], "--fingerprint"],
+    "monitor dump": monitored("dump", 1.0),
+    "doctor --dump": with_environment,
+}
+"""What flags or inputs make a command print something else; forms that take long are in tests of these commands."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_that_a_flag_gives(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([form.split()[0], *FORMS[form](tmp_path), "--json"]) == 0
+    hold_to_schema(json.loads(capsys.readouterr().out), form)

@@ -8,9 +8,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
-from running import run
+from running import Ran
 from torch import nn
 from torch_running import quick
 
@@ -101,14 +102,16 @@ def test_a_wrong_option_is_refused_before_the_program_runs(
 
 
 RANKS = """
-import os, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from torch import nn
-dist.init_process_group("gloo")
+rank, is_faulty = int(sys.argv[1]), {faulty}
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+dist.init_process_group("gloo", "file://" + os.path.abspath("store"), rank=rank, world_size=2)
 torch.manual_seed(0)
 torch.set_num_threads(1)
 net = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 4))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-if os.environ.get("FAULTY") and dist.get_rank() == 1:
+if is_faulty and rank == 1:
     net[1].eps = 1e-2
 for step in range(3):
     net(torch.randn(5, 8)).pow(2).mean().backward()
@@ -119,22 +122,32 @@ for step in range(3):
     print("step", step)
 dist.barrier()
 """
+EACH_RANK = """
+import sys
+from probe.api.cli import main
+sys.exit(main(["run", "-o", "out", *{options!r}, "train.py", sys.argv[1]]))
+"""
 
 
-@pytest.mark.sampled(least=1, each=False, group="launchers")
-def test_all_ranks_end_after_the_step_in_which_one_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    folders = [tmp_path / name for name in ("a", "b")]
-    for folder in folders:
+def test_all_ranks_end_after_the_step_in_which_one_diverges(tmp_path: Path) -> None:
+    def ranks(name: str, faulty: bool, *options: str) -> list[Ran]:
+        folder = tmp_path / name
         folder.mkdir()
-    golden = run(folders[0], RANKS, launcher=launcher)
-    assert golden.status == 0, golden.written_to_err
-    monkeypatch.setenv("FAULTY", "1")
-    options = ("--against", str(folders[0] / "out"), "--stop-at", "divergence")
-    ran = run(folders[1], RANKS, *options, launcher=launcher)
-    assert ran.status != 0 and "step" not in ran.out, ran.written_to_err
-    assert sum("first divergence" in line for line in ran.written_to_err.splitlines()) >= 1
-    assert "step 0, rank 1 diverges" in ran.written_to_err and ran.steps == ["step0"]
+        (folder / "train.py").write_text(RANKS.format(faulty=faulty), encoding="utf-8")
+        code = EACH_RANK.format(options=options)
+        # No launcher, which ends the other ranks as soon as one has ended: each of these ends by itself.
+        ended = forks.server(*forks.with_tool("torch")).run(
+            folder / "run.py", ["0"], ["1"], code=code, without_warnings=True, tear_down=True
+        )
+        return [Ran(each.status, each.out, each.written_to_err, folder / "out") for each in ended]
+
+    golden = ranks("a", False)
+    assert [(rank.status, "step 2" in rank.out) for rank in golden] == [(0, True)] * 2, golden
+    ran = ranks("b", True, "--against", str(golden[0].folder), "--stop-at", "divergence")
+    assert [(rank.status, rank.out) for rank in ran] == [(1, "")] * 2, ran
+    said = ran[1].written_to_err
+    assert "first divergence: step 0, rank 1" in said and "step 0, rank 1 diverges" in said
+    assert ran[0].steps == ["step0"]
 
 
 # --- in the script

@@ -9,6 +9,8 @@ import dumped
 import pytest
 from programs import Names, batch, block_network, chain, collect, collect_calls
 
+from probe.common.dump.stack_text import GAP_TEXT
+
 THIS = __file__
 
 
@@ -114,6 +116,18 @@ def test_a_frame_has_file_line_function_and_source_and_the_innermost_comes_first
     assert frames[0] == f"File {THIS}, line {number}, in {this}, \n absolute.call(x)"
     frames = own_frames(runs.read().stack_of(f"{absolute.base}.1.forward"))
     assert [frame.split(", in ")[1].split(",")[0] for frame in frames] == ["inner", "outer", this]
+
+
+def test_a_very_long_stack_has_a_line_in_place_of_its_middle(runs: Any, backend: Any) -> None:
+    absolute, x = backend.apis["abs"], batch(backend)
+
+    def deep(n: int) -> Any:
+        return deep(n - 1) if n else absolute.call(x)
+
+    dump = collect_calls(runs, block_network(backend), lambda: deep(300), "L1")
+    frames = dump.stack_of(f"{absolute.base}.0.forward")
+    assert frames.count(GAP_TEXT) == 1 and 200 < len(frames) <= 257
+    assert ", in deep, " in frames[0] and ", in deep, " not in frames[-1]
 
 
 def test_calls_from_the_same_line_share_an_entry(runs: Any, backend: Any) -> None:

@@ -27,6 +27,10 @@ CHECKOUT = str(Path(probe.__file__).parents[1])
 STARTED_WITH = {"PYTHONHASHSEED": "0"}
 LOG_LINE = re.compile(r"\(\d+\)( \[rank \d+\])? \[(DEBUG|INFO|WARNING|ERROR)\] ")
 """The beginning of a line of the tool's, after the time."""
+_COUNTED_AT_THE_END = re.compile(
+    r"^(nanobind: (leaked|this is likely)| - (leaked |\.\.\. skipped)|See https://nanobind).*\n?", re.MULTILINE
+)
+"""What bindings in the server's memory, Triton's with a build for CUDA, say of themselves when a fork is torn down."""
 MODULES = {
     # An optimizer's first step imports the second, which takes as long as the first.
     "torch": ("torch", "torch._dynamo"),
@@ -148,7 +152,7 @@ class ForkServer:
                 "tear_down": tear_down,
             }
             pids, statuses = self._ask(job)
-            texts = [[path.read_text(errors="replace") if path.exists() else "" for path in pair] for pair in files]
+            texts = [[_text(path) if path.exists() else "" for path in pair] for pair in files]
         for out, _ in texts:
             # But for processes that write both into one file.
             assert (output and output[0] == output[1]) or not LOG_LINE.search(out), f"a line of the tool's in {out}"
@@ -169,6 +173,10 @@ class ForkServer:
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()
+
+
+def _text(path: Path) -> str:
+    return _COUNTED_AT_THE_END.sub("", path.read_text(errors="replace"))
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from printed_json import hold_to_schema
 from torch.optim import optimizer as optimizers
 
 import probe
@@ -250,7 +251,9 @@ def test_show_prints_a_line_for_each_parameter(runs: Any, capsys: pytest.Capture
     (row,) = (line for line in lines if line.split()[:3] == ["0.bias", "0", "1"])
     assert f"{update['0.bias'].gradient_norm:.4g}" in row
     assert main(["show", str(runs.path), "--updates", "--json"]) == 0
-    (shown,) = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
+    hold_to_schema(printed, "show --updates")
+    (shown,) = printed
     assert [each["name"] for each in shown["updates"][0]["parameters"]] == [each.name for each in update.parameters]
 
 

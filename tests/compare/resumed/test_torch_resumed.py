@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from printed_json import hold_to_schema
 
 from probe.api import cli
 from probe.common.errors import MsprobeException
@@ -237,6 +238,7 @@ def test_the_command_answers_and_refuses_what_does_not_fit(
     assert capsys.readouterr().out.startswith("not resumed in the same state: optimizer (AdamW) not restored")
     assert cli.main(["compare", *runs, "--resumed", "--fail-on", "divergence", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
+    hold_to_schema(found, "compare --resumed")
     assert (found["resumed_step"], found["uninterrupted_step"], found["steps"][0]) == (0, AT, [0, AT])
     assert cli.main(["compare", *runs, "--resumed-at", "9"]) == 2
     assert "has no step 9; recorded are 4, 5, 6" in capsys.readouterr().err
