@@ -14,7 +14,6 @@ from probe.compare.judgement import FIRST_DIVERGENCE, OTHER_RANDOM_NUMBERS
 from probe.compare.result import ComparisonResult, Decision, Divergence, MergedRanks, Mode, Origin, Unexplained
 from probe.compare.summary import BATCH_SHAPE, EXAMPLES, SUSPECTS, Summary, first_of, in_words, undecided_in_words
 from probe.compare.tables import VALUES
-from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"
 """The beginning of the answer where nobody can tell that nothing diverges."""
@@ -176,6 +175,9 @@ def _cannot_be_told(summary: Summary, why: str, is_one_of_several: bool) -> str:
 
 def _ranks(merged: MergedRanks) -> str:
     """On which ranks a call is that several may make together."""
+    # Few comparisons merge ranks, and each import counts in the time of all.
+    from probe.shards.split import numbers
+
     ranks = numbers(merged.ranks)
     if len(merged.ranks) == 1:
         return f"rank {ranks}"

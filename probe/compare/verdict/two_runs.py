@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, Optional
+
+import msgspec
 
 from probe.common.align.calls import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, is_module, parse, record_name
@@ -205,8 +206,7 @@ def _is_primitive(call: Call, side: int) -> bool:
     return ((call.record, call.golden_record)[side] or "").startswith(_PRIMITIVE)
 
 
-@dataclass(frozen=True)
-class TwoRuns:
+class TwoRuns(msgspec.Struct, frozen=True, dict=True):
     """The calls of two runs in one step and process, with the facts on each.
 
     Args:
@@ -234,12 +234,12 @@ class TwoRuns:
     trees: tuple[Tree, Tree]
     across_frameworks: bool = False
     same_names: bool = True
-    settings: tuple[Settings, Settings] = field(default_factory=lambda: ({}, {}))
+    settings: tuple[Settings, Settings] = msgspec.field(default_factory=lambda: ({}, {}))
     updates: tuple[Sequence[Update], Sequence[Update]] = ((), ())
     product_roundoff: float = 0.0
     frameworks: tuple[str, str] = ("pytorch", "pytorch")
     paths: tuple[str, str] = ("", "")
-    worked_out: dict[str, Any] = field(default_factory=dict, compare=False)
+    worked_out: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @cached_property
     def by_record(self) -> Mapping[str, Call]:
