@@ -319,11 +319,11 @@ class Walk:
             if finding is not None:
                 made.explained = 0.0
                 return finding
-        given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
-            apart = distance(row)
+            apart = row.relative_difference or 0.0
             if apart < ALTOGETHER:
                 continue
+            given = [distance(each) for each in self._given.get(call.index, ())]
             if apart == math.inf:
                 if not any(each == math.inf for each in given):
                     row.explained = 0.0
@@ -346,7 +346,7 @@ class Walk:
         Where those that were made differ as well, nobody can tell which make the difference; then all is allowed.
         """
         for row in call.inputs:
-            if distance(row) < ALTOGETHER or is_rounded(row) or row.target is None or row.golden is None:
+            if (row.relative_difference or 0.0) < ALTOGETHER or is_rounded(row) or row.target is None or row.golden is None:
                 continue
             items = row.target, row.golden
             taken = [graph.source(item).name for graph, item in zip(self._runs.graphs, items)]
