@@ -346,9 +346,10 @@ class Walk:
         Where those that were made differ as well, nobody can tell which make the difference; then all is allowed.
         """
         for row in call.inputs:
-            if (row.relative_difference or 0.0) < ALTOGETHER or is_rounded(row) or row.target is None or row.golden is None:
+            target, golden, apart = row.target, row.golden, row.relative_difference or 0.0
+            if apart < ALTOGETHER or is_rounded(row) or target is None or golden is None:
                 continue
-            items = row.target, row.golden
+            items = target, golden
             taken = [graph.source(item).name for graph, item in zip(self._runs.graphs, items)]
             for side, item in enumerate(items):
                 made, maker = self._runs.row_of_side(side).get(taken[side]), self._runs.maker(item, side)
