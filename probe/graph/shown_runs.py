@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Optional
 
-import msgspec
-
 from probe.common import log
 from probe.common.align.dump_pairs import DumpPair
 from probe.common.dump.layout import are_large, holds_records
@@ -125,7 +123,7 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         _check(locations, options.compare)
     cut = Prefixes(options.strip_paths)
     names = _names_of_runs([location.run for location in locations], cut)
-    locations = [msgspec.structs.replace(location, run_name=names[location.run]) for location in locations]
+    locations = [replace(location, run_name=names[location.run]) for location in locations]
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in dict.fromkeys(unpaired)]
     return Plan([GraphTask(location, options) for location in locations], unpaired, name)
