@@ -81,7 +81,7 @@ def _classes(types: Iterable[Any]) -> dict[str, type]:
     def look(kind: Any) -> None:
         for part in getattr(kind, "__args__", ()):
             look(part)
-        if (is_typeddict(kind) or is_dataclass(kind)) and kind.__name__ not in found:
+        if _has_fields(kind) and kind.__name__ not in found:
             found[kind.__name__] = kind
             for hint in _hints(kind).values():
                 look(hint)
@@ -89,6 +89,11 @@ def _classes(types: Iterable[Any]) -> dict[str, type]:
     for kind in types:
         look(kind)
     return found
+
+
+def _has_fields(kind: Any) -> bool:
+    """True of a class that stands for an object with keys."""
+    return is_typeddict(kind) or is_dataclass(kind) or hasattr(kind, "__struct_fields__")
 
 
 def _hints(kind: Any, extras: bool = False) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def _texts(kind: type) -> dict[str, str]:
     """The docstrings below the attributes of a class and of those it is made of."""
     found: dict[str, str] = {}
     for base in reversed(getattr(kind, "__orig_bases__", kind.__mro__)):
-        if is_typeddict(base) or (is_dataclass(base) and base is not kind):
+        if _has_fields(base) and base is not kind:
             found |= _texts(base)
     try:
         body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]

@@ -82,8 +82,8 @@ MAY_USE_FRAMEWORK = {
 FACES = {"compare": "probe.compare.evidence"}
 # Compiled parts, and the version.
 PRIVATE_MODULES = {
-    "_backward_tracker", "_calls", "_differences", "_digests", "_frames", "_function_calls", "_journal_frames", "_makers",
-    "_reduction", "_records", "_plain_tensors", "_version",
+    "_backward_tracker", "_calls", "_differences", "_digests", "_frames", "_function_calls", "_journal_frames",
+    "_makers", "_reduction", "_records", "_plain_tensors", "_version",
 }  # fmt: skip
 
 

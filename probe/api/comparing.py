@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Union
+
+from msgspec.structs import replace
 
 from probe.api.rules import PROBE, graph_rules, is_asked_for, rules_for
 

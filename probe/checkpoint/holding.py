@@ -23,7 +23,7 @@ from probe.checkpoint.scheme import Layer, layer_of
 from probe.checkpoint.stored import Array, Shape, Tensor
 from probe.common.numerics.formats import format_of
 from probe.common.numerics.rounding import decoded
-from probe.shards.split import numbers
+from probe.common.ranges import ranges
 
 _NEAR = 0.07
 """The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
@@ -314,7 +314,7 @@ def _stack_sentences(stack: str, layers: dict[int, list[Parameter]]) -> list[str
     prefix = f"{stack}: " if stack else ""
     order = sorted(by_state, key=lambda state: by_state[state][0])
     text = ", ".join(
-        f"layer{'s' if len(by_state[state]) > 1 else ''} {numbers(by_state[state])} {state}" for state in order
+        f"layer{'s' if len(by_state[state]) > 1 else ''} {ranges(by_state[state])} {state}" for state in order
     )
     bad = [each for number in sorted(layers) for each in layers[number] if not each.is_fine]
     if bad:

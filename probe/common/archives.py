@@ -8,8 +8,9 @@ import re
 import stat
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, Union
+
+import msgspec
 
 from probe.common import files
 from probe.common.errors import FileCheckException, MsprobeException
@@ -26,8 +27,7 @@ Content = Union[bytes, str]
 """The content of a member: its bytes, or the path of a file that has them."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The most that an archive may hold; it is held against its table of contents before anything is unpacked.
 
     Args:

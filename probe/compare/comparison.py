@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
+import msgspec
+from msgspec.structs import replace
 from typing_extensions import Self
 
 from probe.common import files
@@ -25,8 +26,7 @@ from probe.compare.summary_text import print_metrics
 from probe.compare.verdict.conclusion import Seen, conclude
 
 
-@dataclass(frozen=True)
-class ComparedDumps:
+class ComparedDumps(msgspec.Struct, frozen=True):
     """Two dumps compared, with what was seen on the way."""
 
     result: ComparisonResult
@@ -96,8 +96,7 @@ def compared(
 # --- pair
 
 
-@dataclass(frozen=True)
-class PairTask:
+class PairTask(msgspec.Struct, frozen=True):
     """Two dumps and what is wanted of them; it can be sent to another process.
 
     Args:

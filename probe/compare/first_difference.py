@@ -7,10 +7,12 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from probe.common import files, log
 from probe.common.align.calls import Row
@@ -39,8 +41,7 @@ _ATTENTION, _NOT_DATA = "npu_fusion_attention", (".output.4", ".output.5")
 _AS_TEXT = frozenset((*tables.HEAD, *tables.DIFFERENCES))
 
 
-@dataclass(frozen=True)
-class RankRecord:
+class RankRecord(msgspec.Struct, frozen=True):
     """One record of one rank, compared."""
 
     name: str
@@ -49,8 +50,7 @@ class RankRecord:
     communicates: bool
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True):
     """The records of one rank in order of execution."""
 
     number: int
@@ -208,8 +208,7 @@ def differences_as_json(found: list[tuple[Rank, RankRecord]]) -> dict[str, Any]:
 # --- analysis
 
 
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(msgspec.Struct, frozen=True):
     """The first differences of one step, and the files that describe them."""
 
     step: str
@@ -258,8 +257,7 @@ def analyse(
             yield Analysis(step, found, written, followers.add_step([rank.summary for rank in ranks]))
 
 
-@dataclass(frozen=True)
-class _RankRead:
+class _RankRead(msgspec.Struct, frozen=True):
     rank: Rank
     file: str
     summary: Summary

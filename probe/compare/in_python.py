@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
+
+import msgspec
+from msgspec.structs import replace
 
 from probe.common import harmless_text
 from probe.common.dump.reading.dump import Dump, read
@@ -14,7 +16,9 @@ from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergen
 from probe.compare.runner import summaries
 from probe.compare.summary import Summary, first_of, is_unjudged
 from probe.compare.summary_text import headline, lines
-from probe.shards.split import Split
+
+if TYPE_CHECKING:
+    from probe.shards.split import Split
 
 RunAgain = Callable[[Dump, str, Dump, str], Rerun]
 """Runs a record of the first dump on the inputs of a record of the second one; it does not raise."""
@@ -46,8 +50,7 @@ def _run_again(divergence: Divergence, target: Dump, golden: Dump, run_again: Ru
 # --- in python
 
 
-@dataclass(frozen=True, repr=False)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The result of a comparison; ``print`` of it is the text of ``msprobe compare``."""
 
     summaries: list[Summary]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Optional
 
+import msgspec
 from typing_extensions import Protocol
 
 from probe.common.align.calls import ERROR, PASS, WARNING, Calls, Row
@@ -117,10 +118,10 @@ class Judgement:
 
     def _kind(self, target: Item, golden: Item) -> str:
         """The difference of two items in an argument, the dtype or the shape, if it is none that is by design."""
-        names = [name for name in ("dtype", "shape", "value") if getattr(target, name) != getattr(golden, name)]
-        if not names:
+        if target.dtype == golden.dtype and target.shape == golden.shape and target.value == golden.value:
             return ""
         if self._result.debug:
+            names = [name for name in ("dtype", "shape", "value") if getattr(target, name) != getattr(golden, name)]
             return f"another {names[0]} than in the golden run"
         return self._reasons.get(target.name, "")
 
@@ -190,22 +191,21 @@ FROM_INPUTS, NOT_FROM_INPUTS, NOT_RECORDED = (
 """The origins of a NaN or an infinity, in both forms."""
 
 
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(msgspec.Struct, frozen=True):
     """A difference; false if there is none.
 
     Example:
-        >>> other_value("eps", 0.01, 1e-05)
-        Sentence(text='eps is 0.01 and in the golden run 1e-05', labelled='argument eps = 0.01 (golden: 1e-05)')
+        >>> other_value("eps", 0.01, 1e-05).shown
+        'argument eps = 0.01 (golden: 1e-05)'
     """
 
     text: str
     """The sentence."""
     labelled: str = ""
     """The sentence in labels and numbers; empty if it has no other form."""
-    values: Optional[tuple[str, str]] = field(default=None, repr=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
+    values: Optional[tuple[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The values of an argument or a setting in target and golden run; ``None`` of a difference of another kind."""
-    calls: tuple[str, str] = field(default=("", ""), repr=False)
+    calls: tuple[str, str] = ("", "")
     """The records of the call that it names, of target and golden run; empty where it names no other call."""
 
     def __bool__(self) -> bool:
@@ -235,6 +235,7 @@ THERE = "there"
 """The value of a tensor, in words."""
 
 
+@lru_cache(maxsize=1024)
 def item_words(name: str) -> str:
     """An item without the dot: ``output 0``; of a keyword ``argument eps``."""
     found = _ITEM.fullmatch(name)

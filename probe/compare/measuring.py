@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from probe.common import log
 from probe.common.align.calls import Calls, KeyedCall, Row, calls
@@ -97,8 +98,7 @@ def _is_requires_grad_consistent(comparison: Comparison, target: Item | None, go
 # --- matching
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """The counterparts in two dumps."""
 
     rows: list[Row]

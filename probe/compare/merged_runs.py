@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+
+from msgspec.structs import replace
 
 from probe.common.align.calls import Row
 from probe.common.align.dump_pairs import DumpPair
@@ -18,8 +19,7 @@ from probe.shards.split import PartOfItem, Split
 from probe.shards.split_runs import StepFolders, check_folders, common_steps, dumps_of, fit_shapes, rank_folders
 
 
-@dataclass(frozen=True)
-class MergedPairTask(PairTask):
+class MergedPairTask(PairTask, frozen=True):
     """All ranks of one step of two runs; the paths of its pair are the folders of the step."""
 
     splits: tuple[Split, ...] = ()
@@ -28,7 +28,7 @@ class MergedPairTask(PairTask):
     @classmethod
     def of(cls, task: PairTask, splits: Sequence[Split]) -> MergedPairTask:
         """The task with the ranks merged."""
-        return cls(**{field.name: getattr(task, field.name) for field in fields(task)}, splits=tuple(splits))
+        return cls(**{name: getattr(task, name) for name in task.__struct_fields__}, splits=tuple(splits))
 
     @property
     def paths(self) -> list[str]:

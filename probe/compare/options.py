@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from probe.common import log
 from probe.common.align.dump_pairs import DumpPair
@@ -19,8 +21,7 @@ from probe.compare import tables
 from probe.compare.judgement import Otherwise, RowRules
 
 
-@dataclass(frozen=True)
-class Options(MatchOptions):
+class Options(MatchOptions, frozen=True):
     """The user's choices: for matching as in `MatchOptions`, and for measuring.
 
     Args:
@@ -45,8 +46,7 @@ class Options(MatchOptions):
 # --- two dumps
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """Two dumps, and how they are compared.
 
     Raises:

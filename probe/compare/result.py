@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal, Optional
+
+import msgspec
 
 from probe.common.align.calls import Row
 from probe.common.align.counterparts import END, LEFT_OUT, RECOMPUTED, CallPair
@@ -23,8 +24,7 @@ from probe.common.numerics.formats import unit_roundoff
 NAMES, KINDS, MAPPING, LAYERS = "names", "kinds", "mapping", "layers"
 
 
-@dataclass(frozen=True)
-class Pairing:
+class Pairing(msgspec.Struct, frozen=True):
     """The pairs of names."""
 
     by: str = NAMES
@@ -33,11 +33,11 @@ class Pairing:
     """The number of calls that were paired with one of the same name."""
     other_name: int = 0
     """The number of calls that were paired with one of another name or number."""
-    renamed: dict[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = msgspec.field(default_factory=dict)
     """By the name of a call of the target, another name of its golden call."""
-    target_only: list[str] = field(default_factory=list)
+    target_only: list[str] = msgspec.field(default_factory=list)
     """Calls of the target without a counterpart."""
-    golden_only: list[str] = field(default_factory=list)
+    golden_only: list[str] = msgspec.field(default_factory=list)
 
 
 def pairing(pairs: Iterable[tuple[str | None, str | None]], options: MatchOptions, aligned: bool = False) -> Pairing:
@@ -75,8 +75,7 @@ _SEVERAL = 10
 _FIRST_CALL = ".forward.0"
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """Records and parameters of both sides."""
 
     compared_records: int = 0
@@ -204,8 +203,7 @@ class Mode(str, enum.Enum):
     CHECKSUM = "checksum"
 
 
-@dataclass(frozen=True)
-class Rerun:
+class Rerun(msgspec.Struct, frozen=True):
     """The outcome of the target's call, run again on the golden run's inputs."""
 
     answer: str
@@ -218,8 +216,7 @@ class Rerun:
     """The relative difference that the call makes: its kernel, or its arguments."""
 
 
-@dataclass(frozen=True)
-class Unexplained:
+class Unexplained(msgspec.Struct, frozen=True):
     """A call that differs by more than its inputs explain."""
 
     record: str
@@ -262,8 +259,7 @@ class Unexplained:
         return self.labelled_cause or self.cause
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """A difference in a call that is not one of values: an argument, a type, a shape, an item on one side only."""
 
     record: str
@@ -289,8 +285,7 @@ class Difference:
         return self.labelled_reason or self.reason
 
 
-@dataclass(frozen=True)
-class Carried:
+class Carried(msgspec.Struct, frozen=True):
     """The parameters of both sides at the beginning of a step, through which steps before reach it."""
 
     target: int
@@ -300,16 +295,14 @@ class Carried:
     """True if a parameter differs between the sides."""
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The step and the rank whose divergence has reached another step or rank."""
 
     step: str
     label: str
 
 
-@dataclass(frozen=True)
-class MergedRanks:
+class MergedRanks(msgspec.Struct, frozen=True):
     """The ranks whose calls were merged to one call."""
 
     ranks: list[int]
@@ -317,8 +310,7 @@ class MergedRanks:
     """Ranks whose part differs, where values tell; empty where they do not."""
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True):
     """The divergence of two runs."""
 
     first: Unexplained
@@ -336,8 +328,7 @@ class Divergence:
         return self.first.record or self.first.golden_record
 
 
-@dataclass(frozen=True)
-class Truncation:
+class Truncation(msgspec.Struct, frozen=True):
     """One side that ends early."""
 
     side: str
@@ -359,8 +350,7 @@ class Truncation:
         return f"{what}; the {other} has {self.more} more record{'' if self.more == 1 else 's'}" if self.more else what
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The choices of one call in both runs: the experts of a router, the indices of top-k or argmax."""
 
     record: str
@@ -381,8 +371,7 @@ class Decision:
     """True if the distance is large enough; ``None`` if it cannot be told, or nothing differs."""
 
 
-@dataclass
-class Findings:
+class Findings(msgspec.Struct):
     """All that was found of two dumps and is not of single rows."""
 
     target: str
@@ -400,48 +389,47 @@ class Findings:
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
     missing: Sequence[str] = ()
     """The steps and ranks that one run has alone, which the last pair of their step, or of all, tells."""
-    with_effect: list[Difference] = field(default_factory=list)
+    with_effect: list[Difference] = msgspec.field(default_factory=list)
     """The differences in calls that diverge, each of which can be the cause."""
-    without_effect: list[Difference] = field(default_factory=list)
+    without_effect: list[Difference] = msgspec.field(default_factory=list)
     """The differences that change no value."""
-    undecided: list[Difference] = field(default_factory=list)
+    undecided: list[Difference] = msgspec.field(default_factory=list)
     """Differences that may have an effect that nothing would show; empty where the runs diverge."""
     carried: Optional[Carried] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The parameters at the beginning of the step; ``None`` where none are recorded."""
-    coverage: Coverage = field(default_factory=Coverage)
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
     """The part that was compared; it does not cover saved values."""
-    pairing: Pairing = field(default_factory=Pairing)
+    pairing: Pairing = msgspec.field(default_factory=Pairing)
     """The way in which the calls of both sides were paired; of saved values nothing is said."""
     divergence: Optional[Divergence] = None  # noqa: UP045
     """The first call that differs by more than its inputs explain."""
     levels: Levels = (None, None)
     """The levels of both dumps."""
-    truncations: list[Truncation] = field(default_factory=list)
+    truncations: list[Truncation] = msgspec.field(default_factory=list)
     """The sides that end early."""
-    without_tree: list[str] = field(default_factory=list)
+    without_tree: list[str] = msgspec.field(default_factory=list)
     """The sides whose calls have no tree, because construct.json is missing."""
     without_sketches: str = ""
     """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[Decision] = msgspec.field(default_factory=list)
     """The choices of calls that both runs made, in their order."""
     gradients_agree: str = ""
     """The sentence on gradients of all parameters that agree, where most calls have no counterpart: one run takes the
     batch in parts, or is compiled as a whole."""
-    tables: list[str] = field(default_factory=list)
+    tables: list[str] = msgspec.field(default_factory=list)
     """The files that were written."""
 
 
-@dataclass
 class ComparisonResult(Findings):
     """Two dumps compared: rows in the order of the target, then what only the golden side has."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row] = msgspec.field(default_factory=list)
     stacks: Optional[Stacks] = None  # noqa: UP045
     """The call stacks of the target."""
     golden_stacks: Optional[Stacks] = None  # noqa: UP045
     data_mapping: Optional[dict[str, str]] = None  # noqa: UP045
     """The data mapping that a layer mapping became, item by item."""
-    diverging: list[Row] = field(default_factory=list)
+    diverging: list[Row] = msgspec.field(default_factory=list)
     """The rows that show the divergence, in the order of its calls: the first, and those of the suspects."""
     shows_distances: bool = False
     """True if the table has the columns of distances, which no other tool's table has."""

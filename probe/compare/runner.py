@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from probe.common import files, log
 from probe.common.align.dump_pairs import DumpPair, locate

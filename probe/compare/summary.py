@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from typing import Any, Optional
+
+import msgspec
+from msgspec.structs import replace
 
 from probe.common.align.calls import ERROR, PASS, WARNING, Row
 from probe.common.dump import sketch_file
@@ -180,8 +182,7 @@ def undecided_in_words(difference: Difference) -> str:
     return f"{record}: {difference.shown_reason}; {seen}"
 
 
-@dataclass(frozen=True)
-class Suspect:
+class Suspect(msgspec.Struct, frozen=True):
     """A record with a finding on it, beyond having no match."""
 
     record: str
@@ -192,47 +193,44 @@ class Suspect:
     stack: list[str]
 
 
-@dataclass(frozen=True)
-class Unmatched:
+class Unmatched(msgspec.Struct, frozen=True):
     """Records that one side has alone."""
 
     records: int = 0
     """Records of which no item has a match."""
-    first: list[str] = field(default_factory=list)
+    first: list[str] = msgspec.field(default_factory=list)
     """The first of them."""
 
 
-@dataclass(frozen=True)
-class Unjudged:
+class Unjudged(msgspec.Struct, frozen=True):
     """Tensors whose values could not be compared."""
 
     items: int = 0
-    first: list[str] = field(default_factory=list)
+    first: list[str] = msgspec.field(default_factory=list)
     """The names of the first of them."""
 
 
-@dataclass
 class Summary(Findings):
     """One pair of dumps, without its rows."""
 
     rows: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of rows that have each result, from the best to the worst."""
     differs: bool = False
     """True if anything is not the same, however little."""
-    suspects: list[Suspect] = field(default_factory=list)
+    suspects: list[Suspect] = msgspec.field(default_factory=list)
     suspect_records: int = 0
     """The number of records that have a finding; `suspects` are the first of them."""
     target_only: int = 0
     """Items of the target without a match."""
     golden_only: int = 0
-    target_unmatched: Unmatched = field(default_factory=Unmatched)
-    golden_unmatched: Unmatched = field(default_factory=Unmatched)
-    unjudged: Unjudged = field(default_factory=Unjudged)
+    target_unmatched: Unmatched = msgspec.field(default_factory=Unmatched)
+    golden_unmatched: Unmatched = msgspec.field(default_factory=Unmatched)
+    unjudged: Unjudged = msgspec.field(default_factory=Unjudged)
     """The values that were to be compared and could not be."""
     follows: Optional[Origin] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The step and rank whose divergence has reached this one, which is not judged anew then."""
-    outside: list[OutsideDifference] = field(default_factory=list)
+    outside: list[OutsideDifference] = msgspec.field(default_factory=list)
     """Differences outside of the model: environment and data, the most likely cause first."""
 
     @property
@@ -308,7 +306,7 @@ class Summary(Findings):
 
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
-        found = asdict(self)
+        found: dict[str, Any] = msgspec.to_builtins(self)
         del found["carried"], found["outside"], found["without_sketches"], found["gradients_agree"]
         found["environment"] = [
             {"kind": each.kind, "name": each.name, "target": each.target, "golden": each.golden, "text": each.text}
@@ -339,7 +337,7 @@ def summarise(result: ComparisonResult) -> Summary:
     counts = Counter([row.result for row in rows])
     suspects = _suspects(rows)
     return Summary(
-        **{each.name: getattr(result, each.name) for each in fields(Findings)},
+        **{name: getattr(result, name) for name in Findings.__struct_fields__},
         rows=len(rows),
         counts={each: counts[each] for each in (PASS, WARNING, ERROR)},
         differs=any(_differs(row, result.mode) for row in rows),

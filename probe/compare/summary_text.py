@@ -6,20 +6,21 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from probe.common import log
 from probe.common.align.calls import ERROR, PASS, WARNING, Row
 from probe.common.dump import naming
 from probe.common.dump.stack_text import is_same_line, short_frame, users_line
+from probe.common.ranges import ranges
 from probe.compare import summary as outside
 from probe.compare.judgement import FIRST_DIVERGENCE, OTHER_RANDOM_NUMBERS
 from probe.compare.result import ComparisonResult, Decision, Divergence, MergedRanks, Mode, Origin, Unexplained
 from probe.compare.summary import BATCH_SHAPE, EXAMPLES, SUSPECTS, Summary, first_of, in_words, undecided_in_words
 from probe.compare.tables import VALUES
-from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"
 """The beginning of the answer where nobody can tell that nothing diverges."""
@@ -184,12 +185,12 @@ def _cannot_be_told(summary: Summary, why: str, is_one_of_several: bool) -> str:
 
 def _ranks(merged: MergedRanks) -> str:
     """On which ranks a call is that several may make together."""
-    ranks = numbers(merged.ranks)
+    ranks = ranges(merged.ranks)
     if len(merged.ranks) == 1:
         return f"rank {ranks}"
     if not merged.differing or merged.differing == merged.ranks:
         return f"ranks {ranks}, which make this call together"
-    which = f"rank{'' if len(merged.differing) == 1 else 's'} {numbers(merged.differing)}"
+    which = f"rank{'' if len(merged.differing) == 1 else 's'} {ranges(merged.differing)}"
     return f"{which}, whose part differs; ranks {ranks} make this call together"
 
 
@@ -208,7 +209,7 @@ def _steps(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     steps = sorted({int(each[1]) for each in found if each is not None})
     if None in found or not steps:
         return []
-    said = f"{'step' if len(steps) == 1 else 'steps'} {numbers(steps)} compared"
+    said = f"{'step' if len(steps) == 1 else 'steps'} {ranges(steps)} compared"
     return [(f"  {said}; a difference that begins later shows in later ones (msprobe run --step)", "")]
 
 
@@ -388,7 +389,7 @@ def _named(summaries: Sequence[Summary]) -> Iterator[str]:
 
 
 def _ranks_of(summaries: Sequence[Summary]) -> str:
-    return f"ranks {numbers(sorted(rank for each in summaries if (rank := _rank_of(each)) is not None))}"
+    return f"ranks {ranges(sorted(rank for each in summaries if (rank := _rank_of(each)) is not None))}"
 
 
 def _rank_of(summary: Summary) -> int | None:

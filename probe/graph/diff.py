@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Optional
+
+import msgspec
 
 from probe.common.align.calls import Row
 from probe.common.dump.naming import both_record, in_words
@@ -169,7 +171,7 @@ def _diff_of(
     other = graph_beside(target, graph, golden)
     manual = expanded(pairs, graph, other)
     by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
-    options = replace(options, pairs=by_hand)
+    options = msgspec.structs.replace(options, pairs=by_hand)
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
     evidence = evidence_of(target, golden, options, before, release=release, watch=watch)

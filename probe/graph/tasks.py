@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Optional
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
@@ -174,7 +175,7 @@ def diff_of_task(task: GraphTask, watch: ProgressCallback | None = None) -> Grap
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (location.run, location.label) if part)
-        diff.summary = replace(diff.summary, step=location.step, label=label, missing=location.missing)
+        diff.summary = msgspec.structs.replace(diff.summary, step=location.step, label=label, missing=location.missing)
     return diff
 
 
@@ -323,7 +324,7 @@ class MergedGraphTask(Task):
         diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
         if diff.summary is not None:
             label = f"copy{copy.dump.rank}" if self.splits[0].dp > 1 else ""
-            diff.summary = replace(diff.summary, step=self.location.step, label=label)
+            diff.summary = msgspec.structs.replace(diff.summary, step=self.location.step, label=label)
         diff = without_paths(diff, prefixes)
         columns = rows_of(diff, self.options)
         said = columns.details.merged

@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 from probe.common.dump.reading.items import Shape
 from probe.common.errors import MsprobeException
+from probe.common.ranges import ranges
 
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 _NEEDED = ("tp", "dp", "pp")
@@ -173,28 +174,11 @@ def check_ranks(split: Split, found: Sequence[int], path: str) -> None:
     wanted = set(range(split.rank_size))
     missing, more = sorted(wanted - set(found)), sorted(set(found) - wanted)
     if missing or more:
-        what = f"lacks rank {numbers(missing)}" if missing else f"has rank {numbers(more)} as well"
+        what = f"lacks rank {ranges(missing)}" if missing else f"has rank {ranges(more)} as well"
         raise MsprobeException(
-            f"--rank_size is {split.rank_size}, but {path} {what}; its ranks are {numbers(sorted(found))}. "
+            f"--rank_size is {split.rank_size}, but {path} {what}; its ranks are {ranges(sorted(found))}. "
             "Give a folder with all ranks of the training, and their number as --rank_size."
         )
-
-
-def numbers(ranks: Sequence[int]) -> str:
-    """Ranks in a sentence.
-
-    Example:
-        >>> numbers([0, 1, 2, 3, 6]), numbers([4, 5])
-        ('0-3, 6', '4, 5')
-    """
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    texts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ", ".join(texts)
 
 
 # --- part

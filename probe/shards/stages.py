@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
+from probe.common.ranges import ranges
 from probe.shards.schedule import UNKNOWN, Layers, Moment, Schedule, direction_of
-from probe.shards.split import Calls, numbers
+from probe.shards.split import Calls
 
 _STATES = {"input": ("input_args", "input", "input_kwargs"), "output": ("output",)}
 
@@ -141,7 +142,7 @@ class _Pipeline:
             kept = call.parts[0] if direction_of(call.name) != BACKWARD else call.parts[-1]
             call.parts = [kept]
             call.children = [child for child in call.children if _is_beside(child, kept)]
-            which = numbers(self._ranks[kept.stage])
+            which = ranges(self._ranks[kept.stage])
             self._notes.append(f"{call.name} is called by several stages: it is shown as on rank {which}.")
 
     def _number_apis(self, top: Iterable[_MergedCall]) -> None:
@@ -208,7 +209,7 @@ class _Pipeline:
                 if state and (stage, name) == source:
                     merged.items[call.name + item[len(name) :]] = how
         if first != last:
-            taken, returned = (numbers(self._ranks[stage]) for stage, _ in (first, last))
+            taken, returned = (ranges(self._ranks[stage]) for stage, _ in (first, last))
             merged.sentences[call.name] = [
                 f"The inputs are those of rank {taken}, the outputs those of rank {returned}: "
                 f"{len(there)} parts of the pipeline make this call together."

@@ -23,8 +23,9 @@ from probe.common.collectives.event_graph import layers
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading import items
 from probe.common.errors import MsprobeException
+from probe.common.ranges import ranges
 from probe.shards.merge import merge_tensors
-from probe.shards.split import Calls, Split, check_ranks, numbers, splits
+from probe.shards.split import Calls, Split, check_ranks, splits
 from probe.shards.split_runs import partners
 
 ORDERS = [
@@ -84,7 +85,7 @@ def test_ranks_that_are_missing_or_too_many_are_named(size: int, found: set[int]
     odd = sorted(set(range(size)) - found) or sorted(found - set(range(size)))
     with pytest.raises(MsprobeException) as raised:
         check_ranks(split, sorted(found), "step0")
-    assert f"rank {numbers(odd)}" in str(raised.value) and "step0" in str(raised.value)
+    assert f"rank {ranges(odd)}" in str(raised.value) and "step0" in str(raised.value)
 
 
 # --- statistics

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import xml.etree.ElementTree as xml
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from probe.api.commands.question import Answer, Check
@@ -55,7 +54,7 @@ def reported(answer: Answer, folder: str, problems: Sequence[str]) -> Answer:
         checks += of_problems(problems)
     path = write_junit(folder, checks)
     more = [f"junit: {path}", *github_lines(checks, os.environ)]
-    return replace(answer, lines=lambda: [*answer.lines(), *more])
+    return answer._replace(lines=lambda: [*answer.lines(), *more])
 
 
 def _of_answer(answer: Answer, is_untold: bool) -> list[Check]:

@@ -10,8 +10,7 @@ import sys
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TextIO, Union
+from typing import Any, ClassVar, NamedTuple, Protocol, TextIO, Union
 
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
@@ -141,8 +140,7 @@ Line = Union[str, tuple[str, str]]
 """A line of an answer: a text, or a text and a style of rich for terminals."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """A part of an answer that a CI shows as one test.
 
     Args:
@@ -164,8 +162,7 @@ class Check:
     line: int = 0
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer of a command, for people and for machines; one of both is asked for, and made then.
 
     Args:

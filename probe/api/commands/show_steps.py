@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
@@ -174,6 +173,6 @@ def updates_as_json(updates: list[Update]) -> list[Any]:
                     "update_norm": None if norm is None else norm._asdict(),
                 }
             )
-        head = {each.name: getattr(update, each.name) for each in dataclasses.fields(update)}
+        head = {name: getattr(update, name) for name in update.__struct_fields__}
         found.append(json_safe({**head, "parameters": rows}))
     return found

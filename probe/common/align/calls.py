@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import msgspec
 
@@ -66,7 +66,7 @@ class CallPair:
 # --- calls
 
 
-class KeyedCall(NamedTuple):
+class KeyedCall(msgspec.Struct, frozen=True, gc=False):
     """A record with its items and the name it is matched by."""
 
     record: Record

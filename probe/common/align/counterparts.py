@@ -41,7 +41,9 @@ def exchanged(both: Calls, trees: tuple[Tree, Tree]) -> list[tuple[int, int]]:
     for number, call in enumerate(both[0]):
         name = call.record.name
         namesake, around = index.get(name), trees[0].get(name)
-        if namesake is not None and name.endswith(_OF_FUNCTION) and around == trees[1].get(name):
+        if namesake is None or call.items is both[1][namesake].items:
+            continue
+        if name.endswith(_OF_FUNCTION) and around == trees[1].get(name):
             groups.setdefault((around, name.rsplit(".", 2)[0]), []).append((number, namesake))
     found = []
     for group in groups.values():
@@ -55,8 +57,6 @@ def exchanged(both: Calls, trees: tuple[Tree, Tree]) -> list[tuple[int, int]]:
 
 def are_near(call: KeyedCall, other: KeyedCall) -> bool:
     """True if what two calls take and return differs by no more than rounding."""
-    if call.items is other.items:
-        return True
     mine, theirs = ([item for item in each.items if item.is_tensor] for each in (call, other))
     return len(mine) == len(theirs) and all(
         one.shape == another.shape and relative_difference(one, another) <= _NEAR for one, another in zip(mine, theirs)
@@ -282,9 +282,12 @@ def are_two_programs(both: Calls, dumps: Dumps) -> bool:
     """True if two runs are of two frameworks, or few of their calls have one name."""
     if dumps[0].framework != dumps[1].framework:
         return True
-    names = [{call.key for call in side if is_module(call.key)} for side in both]
+    keys = [[call.key for call in side] for side in both]
+    if keys[0] == keys[1]:
+        return False
+    names = [set(filter(is_module, side)) for side in keys]
     if not all(names):
-        names = [{call.key for call in side} for side in both]
+        names = list(map(set, keys))
     return len(names[0] & names[1]) < _ENOUGH * min(map(len, names))
 
 
@@ -335,4 +338,5 @@ def _ordered(
 def table(pairs: Sequence[CallPair]) -> list[Row]:
     """The items of all calls: those of the target in order, then those that the golden side has alone."""
     rows = [row for pair in pairs for row in pair.rows]
-    return [row for row in rows if row.target is not None] + [row for row in rows if row.target is None]
+    of_golden = [row for row in rows if row.target is None]
+    return [row for row in rows if row.target is not None] + of_golden if of_golden else rows

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Optional, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from probe.common import log
 from probe.common.dump.layout import (
@@ -32,8 +34,7 @@ _MOST_COMPARED = 4096
 """Pairs of processes of which the records are looked at; of more only the order."""
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """The recorded work of a process."""
 
     names: frozenset[str]
@@ -148,8 +149,7 @@ _MOST_NAMED = 6
 _NUMBERED, _SPACED = re.compile(r"\b(step|rank)(?=\d)"), r"\1 "
 
 
-@dataclass(frozen=True)
-class DumpPair:
+class DumpPair(msgspec.Struct, frozen=True):
     """Two paths that are compared, each a file or the folder of one process."""
 
     target: str

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
+
+import msgspec
 
 from probe.common.align.calls import KeyedCall, Side
 from probe.common.align.contents import Contents, Label, Pairs, ascending, refined
@@ -92,14 +93,13 @@ Scope = tuple[Path, str, bool]
 name."""
 
 
-@dataclass
-class ScopedRecords:
+class ScopedRecords(msgspec.Struct):
     """The records of one dump by scope."""
 
     framework: str
-    scopes: dict[str, Scope] = field(default_factory=dict)
+    scopes: dict[str, Scope] = msgspec.field(default_factory=dict)
     """The scope of each record, in order; what is in no tree is left out."""
-    classes: dict[Path, str] = field(default_factory=dict)
+    classes: dict[Path, str] = msgspec.field(default_factory=dict)
     """Layers that ran, by their path."""
 
 
@@ -181,8 +181,7 @@ Partners = dict[str, str]
 """Paths of layers of the target and of the golden side."""
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """The facts on a layer, from the first of its calls."""
 
     path: str
@@ -338,17 +337,15 @@ _Score = tuple[int, int, int]
 """The parameters that layers share, minus the pairs of other kinds, and the pairs of one number."""
 
 
-@dataclass
-class _Node:
+class _Node(msgspec.Struct):
     """A name in the paths of modules."""
 
     path: str = ""
     """The path of the module that is called so; empty if none was called."""
-    inside: dict[str, _Node] = field(default_factory=dict)
+    inside: dict[str, _Node] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Numbered:
+class _Numbered(msgspec.Struct, frozen=True):
     """The facts on all layers inside of a number of a list."""
 
     number: str

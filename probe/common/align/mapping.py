@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from probe.common import log
 from probe.common.align.calls import Calls, KeyedCall
@@ -78,8 +79,7 @@ BUILT_IN = ""
 """Stands for a mapping file: only what is known without one."""
 
 
-@dataclass(frozen=True)
-class MatchOptions:
+class MatchOptions(msgspec.Struct, frozen=True):
     """The user's choices for matching.
 
     Args:

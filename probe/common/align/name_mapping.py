@@ -9,9 +9,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, Optional
+
+import msgspec
 
 from probe.common import files, log
 from probe.common.data_files import load_yaml
@@ -117,8 +118,7 @@ _POSITIONS = {
 }
 
 
-@dataclass(frozen=True)
-class ApiEntry:
+class ApiEntry(msgspec.Struct, frozen=True):
     """One API of the target, its counterpart, and which of its items correspond."""
 
     target: str
@@ -227,8 +227,7 @@ _MIRRORS = (("MintFunctional.", "Functional."), ("MintDistributed.", "Distribute
 _DIRECTIONS = (".forward.", ".backward.", ".parameters_grad.")
 
 
-@dataclass(frozen=True)
-class NameMapping:
+class NameMapping(msgspec.Struct, frozen=True):
     """The parts of a target's names that are rewritten.
 
     Args:
@@ -241,7 +240,7 @@ class NameMapping:
     """
 
     apis: Optional[dict[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    entries: dict[str, ApiEntry] = field(default_factory=dict)
+    entries: dict[str, ApiEntry] = msgspec.field(default_factory=dict)
     cells: Optional[dict[str, str]] = None  # noqa: UP045
     items: Optional[dict[str, str]] = None  # noqa: UP045
     parameters: bool = False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Union
+
+import msgspec
+from msgspec.structs import replace
 
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item, Record
@@ -21,8 +23,7 @@ TO_ONE = (REDUCE, GATHER)
 """All give, one rank gets it."""
 
 
-@dataclass(frozen=True)
-class CollectiveFunction:
+class CollectiveFunction(msgspec.Struct, frozen=True, dict=True):
     """The properties of a communication function by its arguments."""
 
     kind: str
@@ -220,8 +221,7 @@ Group = Union[tuple[int, ...], str]
 """The ranks of a group, or its name where a dump has no more."""
 
 
-@dataclass(frozen=True)
-class CollectiveCall:
+class CollectiveCall(msgspec.Struct, frozen=True, dict=True):
     """One communication call of one rank."""
 
     rank: int
@@ -229,7 +229,7 @@ class CollectiveCall:
     """The number of its record among those of its rank."""
     record: str
     inputs: tuple[Item, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The arguments that a primitive was made with."""
 
     @cached_property
@@ -388,8 +388,7 @@ def _key_of(call: CollectiveCall, name: str) -> str | None:
 # --- flow
 
 
-@dataclass(frozen=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """Items of one call, each by what its name begins with: ``<record>.input.0`` stands for ``<record>.input.0.1`` too.
 
     What is not here are plain arguments, and outputs that repeat what went in.

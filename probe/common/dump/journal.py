@@ -28,7 +28,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
@@ -121,8 +120,7 @@ _decode_frame = msgspec.msgpack.Decoder(
 ).decode
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """The part of the head that dump.json or debug.json repeats."""
 
     task: str
@@ -214,7 +212,7 @@ class JournalWriter:
         try:
             self._stream.write(MAGIC)
             self.frame_writer = _FrameWriter(self._stream.fileno(), len(MAGIC))
-            self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
+            self._append([_HEADER, {"version": FORMAT_VERSION, **msgspec.structs.asdict(header)}])
         except BaseException:
             # Neither in use nor what a dead run left.
             self._stream.close()

@@ -6,7 +6,6 @@ numbers with the fewest digits that give the same value back.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -167,7 +166,7 @@ def _with_present_folder(header: Header, folder: str) -> Header:
     now = os.path.basename(os.path.abspath(folder))
     if not is_without_rank(os.path.basename(above)) or not is_of_rank(now):
         return header
-    return dataclasses.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
+    return msgspec.structs.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
 
 
 def _members(journal: JournalReader, change: Callable[[Any], None] | None) -> Iterator[bytes]:

@@ -99,16 +99,17 @@ def debug_name(name: str, number: int) -> str:
 
 def parse(name: str) -> ParsedName | None:
     """Take a module's or API's record name apart; ``None`` when it is neither."""
-    match = _MODULE.match(name)
-    if match:
+    if is_module(name):
+        match = _MODULE.match(name)
+        if match is None:
+            return None
         root, path, direction, number = match.groups()
         return ParsedName(intern(f"{root}.{path}"), int(number), intern(direction), True)
     match = _API.match(name)
-    if match:
-        prefix, api, number, direction = match.groups()
-        if prefix not in MODULE_ROOTS:
-            return ParsedName(intern(f"{prefix}.{api}"), int(number), intern(direction), False)
-    return None
+    if match is None:
+        return None
+    prefix, api, number, direction = match.groups()
+    return ParsedName(intern(f"{prefix}.{api}"), int(number), intern(direction), False)
 
 
 def record_name(parsed: ParsedName) -> str:

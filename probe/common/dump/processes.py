@@ -11,10 +11,10 @@ import json
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Optional
 
 import msgspec
+from msgspec.structs import asdict
 
 from probe.common import clock, files
 from probe.common.dump.layout import PROCESS_FILE
@@ -26,8 +26,7 @@ _LONGEST_PROGRAM = 300
 """Characters of a command line that are kept; a guess."""
 
 
-@dataclass(frozen=True)
-class RunProcess:
+class RunProcess(msgspec.Struct, frozen=True):
     """One process of a run.
 
     Args:

@@ -17,6 +17,7 @@ An archive with two members, which ``numpy.load`` opens without pickles:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import struct
@@ -24,6 +25,7 @@ import zipfile
 import zlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Union
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -116,7 +118,7 @@ def stored(members: Mapping[str, bytes]) -> list[bytes]:
     return [*parts, *directory, _END.pack(b"PK\5\6", 0, 0, len(directory), len(directory), size, offset, 0)]
 
 
-class _Index(msgspec.Struct):
+class _Index(msgspec.Struct, weakref=True):
     version: int
     items: list[str]
     made_by: list[MakerRow]
@@ -260,6 +262,9 @@ class SketchTable:
     @property
     def has_choices(self) -> bool:
         """True if the choices of calls were recorded."""
+        if self._folder and "_content" not in self.__dict__:
+            # Of two equal dumps nothing else is asked of a table, and its index takes long to read.
+            return _has_member(self._folder, INDICES_MEMBER)
         return bool(self._index.choices)
 
     def names(self) -> Iterable[str]:
@@ -309,6 +314,9 @@ class SketchTable:
     def share(self, other: SketchTable) -> bool:
         """True if `other` has the same items and makers, which are kept once then."""
         mine, theirs = self._index, other._index
+        if mine is theirs:
+            other._rows = self._rows
+            return True
         if mine.items != theirs.items or mine.made_by != theirs.made_by or self._views != other._views:
             return False
         theirs.items, theirs.made_by, other._rows = mine.items, mine.made_by, self._rows
@@ -357,6 +365,15 @@ def table_in(folder: str) -> SketchTable | None:
     return SketchTable(load, folder) if os.path.isfile(path) else None
 
 
+def _has_member(folder: str, name: str) -> bool:
+    """True if the file of a dump has a member, or is damaged: reading it says what is wrong."""
+    try:
+        with zipfile.ZipFile(os.path.join(folder, SKETCH_FILE)) as archive:
+            return name in archive.namelist()
+    except DAMAGED:
+        return True
+
+
 def _have_same_members(folder: str, other: str) -> bool:
     """True if the files of two dumps hold the same; nothing of them is kept."""
     paths = [os.path.join(each, SKETCH_FILE) for each in (folder, other)]
@@ -394,10 +411,9 @@ def read_from(stream: BinaryIO, path: str, whole: bytes | None = None) -> _Conte
 
     try:
         with zipfile.ZipFile(stream) as archive:
-            index = msgspec.json.decode(read_member(archive, stream, INDEX), type=_Index)
+            index = _decoded(read_member(archive, stream, INDEX), VERSION)
             if index.version != VERSION:
                 return None
-            _check(index)
             header = array_header(len(index.items))
             start = _start_of_rows(archive, stream, header, len(index.items) * ROW)
             choices = None
@@ -435,6 +451,26 @@ def read_member(archive: zipfile.ZipFile, stream: BinaryIO, name: str) -> bytes:
     if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > stream.seek(0, os.SEEK_END):
         raise ValueError(f"{name} is compressed, or larger than the file")
     return archive.read(entry)
+
+
+_known: WeakValueDictionary[bytes, _Index] = WeakValueDictionary()
+"""The indexes in use, by the SHA-256 of their texts: two runs of one program have one, which is read and kept once."""
+
+
+def _decoded(text: bytes, version: int) -> _Index:
+    """The index that a text is; nothing is known of one of another version.
+
+    Raises:
+        ValueError, msgspec.MsgspecError: it is none.
+    """
+    digest = hashlib.sha256(text).digest()
+    found = _known.get(digest)
+    if found is None:
+        found = msgspec.json.decode(text, type=_Index)
+        if found.version == version:
+            _check(found)
+        _known[digest] = found
+    return found
 
 
 def _check(index: _Index) -> None:

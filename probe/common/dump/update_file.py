@@ -32,19 +32,20 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
+
+import msgspec
 
 from probe.common import files
 from probe.common.dump.layout import UPDATES_FILE
 from probe.common.dump.sketch_file import DAMAGED, LANES, NO_SKETCH, ROW, SKETCH, array_header, member_of, read_member
 from probe.common.errors import DumpFormatError
-from probe.common.interfaces import Entry
 
 if TYPE_CHECKING:
     # Dumps are read without numpy where nothing is asked of it.
     from numpy.typing import NDArray
 
+    from probe.common.interfaces import Entry
     from probe.common.numerics.sketch import Distance, Sketch
 
 VERSION = 1
@@ -56,7 +57,7 @@ _NUMBERS = (int, float)
 _ROUNDING = 2.0**-24
 """The unit roundoff of float32."""
 
-Count = Union[int, float, Entry, None]
+Count = Union[int, float, "Entry", None]
 """A number, or the entry of a tensor of one element, whose statistics may come later."""
 
 
@@ -145,8 +146,7 @@ def _differences(rows: Sequence[UpdateRow]) -> bytes:
 # --- read
 
 
-@dataclass(frozen=True)
-class UpdatedParameter:
+class UpdatedParameter(msgspec.Struct, frozen=True):
     """The update of one parameter by one step of an optimizer."""
 
     name: str
@@ -186,8 +186,7 @@ class UpdatedParameter:
         return Distance(found.estimate, max(0.0, found.low - rounding), found.high + rounding, relative)
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """One step of an optimizer."""
 
     optimizer: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from probe.common.environment.environment_file import Environment
-from probe.common.environment.gathered import WITHHELD, named
 
 SEED, DATA, OPTIMIZER, COMMAND, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR = (
     "seed", "data", "optimizer", "command", "switch", "version", "device", "variable", "random", "minor",
@@ -50,8 +50,7 @@ _DRAWN = 1 << 48
 65,536 is less. Seeds that people set fit in 32 bits, as NumPy asks for."""
 
 
-@dataclass(frozen=True)
-class OutsideDifference:
+class OutsideDifference(msgspec.Struct, frozen=True):
     """One difference outside of the model."""
 
     kind: str
@@ -110,6 +109,9 @@ def _differing_arguments(target: Environment, golden: Environment) -> Iterator[O
     commands = target.get("command"), golden.get("command")
     if not all(isinstance(each, list) and each for each in commands):
         return
+    # Gathering is much to import for the few runs whose commands were recorded.
+    from probe.common.environment.gathered import WITHHELD, named
+
     one, other = (named([str(word) for word in each or ()]) for each in commands)
     for name in dict.fromkeys((*one, *other)):
         pair = one.get(name), other.get(name)

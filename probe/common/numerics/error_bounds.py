@@ -315,45 +315,54 @@ class Terms(msgspec.Struct, gc=False):
 
     def add(self, item: Item, difference: float) -> None:
         """Count in an input that the result is made of, given its relative difference."""
-        self.add_operand(item, difference)
-        if unit_roundoff(item.dtype):
-            size = rms(item)
-            if size > self.factors[1]:
-                first = self.factors[0]
-                self.factors = (size, first) if size > first else (first, size)
-            self.count = max(self.count, extent(item.shape).elements)
-            for value in (item.max, item.min):
-                if is_number(value) and self.largest < abs(value) <= _MASK:
-                    self.largest = abs(value)
+        elements = self.add_operand(item, difference)
+        if elements is None:
+            return
+        size = rms(item)
+        if size > self.factors[1]:
+            first = self.factors[0]
+            self.factors = (size, first) if size > first else (first, size)
+        if elements > self.count:
+            self.count = elements
+        for value in (item.max, item.min):
+            if is_number(value) and self.largest < abs(value) <= _MASK:
+                self.largest = abs(value)
 
-    def add_operand(self, item: Item, difference: float) -> None:
-        """Count in one that only scales it: a parameter, or what the forward kept for the backward."""
+    def add_operand(self, item: Item, difference: float) -> int | None:
+        """Count in one that only scales it: a parameter, or what the forward kept for the backward.
+
+        Returns:
+            Its number of elements; ``None`` of a dtype without rounding.
+        """
         if difference > self.error:
             self.error = difference
         roundoff = unit_roundoff(item.dtype)
-        if roundoff:
-            elements, longest = extent(item.shape)
-            if roundoff > self.roundoff:
-                self.roundoff = roundoff
-            if longest > self.longest:
-                self.longest = longest
-            if elements > self.operands[1]:
-                first = self.operands[0]
-                self.operands = (elements, first) if elements > first else (first, elements)
+        if not roundoff:
+            return None
+        elements, longest = extent(item.shape)
+        if roundoff > self.roundoff:
+            self.roundoff = roundoff
+        if longest > self.longest:
+            self.longest = longest
+        if elements > self.operands[1]:
+            first = self.operands[0]
+            self.operands = (elements, first) if elements > first else (first, elements)
+        return elements
 
     def add_kept(self, item: Item, difference: float) -> None:
         """Count in what the forward kept for a backward."""
-        self.add_operand(item, difference)
-        if unit_roundoff(item.dtype):
-            self.kept = max(self.kept, rms(item))
+        if self.add_operand(item, difference) is not None:
+            size = rms(item)
+            if size > self.kept:
+                self.kept = size
 
-    def summed(self, output: Item) -> float:
-        """About how many terms an element of `output` is the sum of.
+    def summed(self, count: int) -> float:
+        """About how many terms an element of an output of `count` elements is the sum of.
 
         A product of an m x k and a k x n matrix sums k terms, which is the root of (m k)(k n) / (m n). The same root
         counts batch and pixels in the gradient of a convolution's weight.
         """
-        elements = extent(output.shape).elements or 1
+        elements = count or 1
         return max(self.longest, math.sqrt(self.operands[0] * self.operands[1] / elements), self.count / elements)
 
 
@@ -365,38 +374,38 @@ def _kind(api: str) -> tuple[bool, bool, bool]:
     return known.has(Trait.RELATIVE), known.has(Trait.EXPONENTIAL), adds
 
 
-def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
+def condition(api: str, terms: Terms, count: int, size: float) -> float:
     """A bound of how much a relative error of the inputs can grow in an output.
 
-    `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
+    Args:
+        api: the function's own name, `GRADIENT` of a backward, and empty of a module.
+        terms: the inputs.
+        count: the number of elements of the output.
+        size: their root mean square, the larger of both runs.
     """
     is_relative, is_exponential, adds = _kind(api)
     if is_relative:
         return 1.0
     if is_exponential:
         return 1.0 + 2.0 * terms.largest
-    count = extent(golden.shape).elements
     scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if adds and count else 1.0)
-    size = max(rms(target), rms(golden))
     if size >= scale:
         return 1.0
     return scale / size if size else math.inf
 
 
-def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_parameter: bool = False) -> float:
-    """The bound of sums of products, whose terms may be larger than either factor is.
+def condition_of_product(api: str, terms: Terms, count: int, size: float, of_parameter: bool = False) -> float:
+    """The bound of sums of products, whose terms may be larger than either factor is; arguments as of `condition`.
 
     The gradient of a parameter is a sum over batch and places of what came in times what comes back.
     """
     if api == GRADIENT:
-        count = extent(golden.shape).elements or 1
-        number = terms.summed(golden) if of_parameter else terms.count / count
+        number = terms.summed(count) if of_parameter else terms.count / (count or 1)
         size_of_sum = terms.scale * terms.kept * math.sqrt(max(1.0, number))
     elif function(api).rounding == DOT_PRODUCT:
-        size_of_sum = terms.factors[0] * terms.factors[1] * math.sqrt(terms.summed(golden))
+        size_of_sum = terms.factors[0] * terms.factors[1] * math.sqrt(terms.summed(count))
     else:
         return 1.0
-    size = max(rms(target), rms(golden))
     return max(1.0, size_of_sum / size) if size else 1.0
 
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+
+import msgspec
+from msgspec.structs import replace
 
 
 class Kind(Enum):
@@ -29,8 +31,7 @@ class Kind(Enum):
     TEXT = "texts"
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """A line of the table.
 
     The numbers of a complex format are those of its parts.

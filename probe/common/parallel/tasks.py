@@ -6,8 +6,9 @@ import gc
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Generic, Optional, TypeVar
+
+import msgspec
 
 from probe.common import log
 from probe.common.errors import MsprobeException
@@ -29,15 +30,14 @@ class ProcessDied(MsprobeException):
         return self.message
 
 
-@dataclass(frozen=True)
-class Outcome(Generic[Result]):
+class Outcome(msgspec.Struct, Generic[Result], frozen=True):
     """The outcome of one task."""
 
     value: Optional[Result] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     error: Optional[Exception] = None  # noqa: UP045
     """The reason why there is no value: a mistake of the user's, a file that cannot be written, or a process that
     died."""
-    logged: list[log.LogLine] = field(default_factory=list)
+    logged: list[log.LogLine] = msgspec.field(default_factory=list)
     """Log lines of another process, in their order; here they were shown at once."""
 
 
@@ -45,8 +45,7 @@ Outcomes = Generator[Outcome[Result], None, None]
 """Closing it before its end lets no process go on."""
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(msgspec.Struct, frozen=True):
     """The processes that do the work.
 
     Args:

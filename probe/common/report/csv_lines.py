@@ -11,12 +11,12 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, Union
 
 import msgspec
+from msgspec.structs import replace
 
 # Texts that a spreadsheet would take for a formula, also in full-width letters and after a separator.
 _FORMULA = re.compile(r"^\s*[+\-=%@＋－＝％＠]|;\s*[+\-=%@＋－＝％＠]")  # noqa: RUF001
@@ -24,8 +24,7 @@ _NUMBER = re.compile(r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?\s*$|^\s*-?(in
 Show = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(msgspec.Struct, frozen=True):
     """Neighbouring cells of some rows, and what there is to know for writing them fast."""
 
     of_rows: Sequence[tuple[Any, ...]]
@@ -126,6 +125,23 @@ def _line(cells: tuple[Any, ...]) -> str:
 
 
 def _number_texts(cells: Cells) -> list[str]:
+    """The texts of rows of numbers, of which many are the same: a tensor is seen by each call that takes it."""
+    try:
+        # Numbers that are equal may have other texts: 1 and 1.0, 0.0 and -0.0.
+        keys = list(map(_bits, cells.of_rows))
+    except (TypeError, ValueError, OverflowError):
+        return _distinct_number_texts(cells)
+    rows = dict(zip(keys, cells.of_rows))
+    if len(rows) == len(keys):
+        return _distinct_number_texts(cells)
+    texts = dict(zip(rows, _distinct_number_texts(replace(cells, of_rows=list(rows.values())))))
+    return list(map(texts.__getitem__, keys))
+
+
+_bits = msgspec.msgpack.Encoder().encode
+
+
+def _distinct_number_texts(cells: Cells) -> list[str]:
     rows = cells.of_rows
     try:
         encoded = msgspec.json.encode(rows).decode()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
+
+import msgspec
 
 from probe.common import files
 from probe.common.errors import MissingDependency
@@ -33,8 +34,7 @@ def load_openpyxl() -> Any:
     return openpyxl
 
 
-@dataclass(frozen=True)
-class Sheet:
+class Sheet(msgspec.Struct, frozen=True):
     """One table of a workbook."""
 
     title: str

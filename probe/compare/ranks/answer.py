@@ -15,11 +15,11 @@ from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import DumpLocation, find_dumps, warn_of_left_out
 from probe.common.environment.environment_file import environment_of_file
 from probe.common.errors import MsprobeException
+from probe.common.ranges import ranges
 from probe.compare.ranks.combination import Combination, in_words, listed
 from probe.compare.ranks.rank_facts import RankFacts, facts_of
 from probe.compare.ranks.reductions import Reductions, WrongReduction, check_reductions
 from probe.compare.ranks.replicas import ReducedGradient, StepReplicas, replicas_of, rounded, usual
-from probe.shards.split import numbers
 
 _SHOWN = 5
 """Findings that are printed, and names in one of them."""
@@ -252,7 +252,7 @@ class _History:
             takers: dict[str, list[int]] = {}
             for rank, combined in what.items():
                 takers.setdefault(in_words(combined, rank, every), []).append(rank)
-            words = [f"rank{'s' * (len(those) > 1)} {numbers(those)} {text}" for text, those in takers.items()]
+            words = [f"rank{'s' * (len(those) > 1)} {ranges(those)} {text}" for text, those in takers.items()]
             return f"replicas took other gradients: {' and '.join(words) or 'no sum of those of the ranks'}"
         first = next(iter(what.values()), None)
         if first is None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.numerics.rounding import lost_in_sum
-from probe.shards.split import numbers
+from probe.common.ranges import ranges
 
 Sums = NDArray[np.float64]
 """The 64 sums of a sketch, shape ``[64]``."""
@@ -216,7 +216,7 @@ def listed(ranks: Sequence[int]) -> str:
         >>> listed([0, 1, 2]), listed(range(9))
         ('0, 1, 2', '0-8')
     """
-    return ", ".join(map(str, ranks)) if len(ranks) <= _MOST_RANKS else numbers(ranks)
+    return ", ".join(map(str, ranks)) if len(ranks) <= _MOST_RANKS else ranges(ranks)
 
 
 def in_words(what: Combination, own: int, every: Sequence[int]) -> str:

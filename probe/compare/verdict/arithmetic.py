@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probe.common.dump.reading.records import Item
@@ -84,6 +83,8 @@ def in_words(value: float, shapes: Iterable[Sequence[int]], tolerance: float) ->
         for each in sizes:
             if math.isclose(number, math.sqrt(each), rel_tol=near):
                 return f"{sign}1/sqrt({each})" if over else f"{sign}sqrt({each})"
+    from fractions import Fraction  # Asked of few comparisons.
+
     fraction = Fraction(size).limit_denominator(64)
     if fraction.denominator > 1 and math.isclose(float(fraction), size, rel_tol=min(near, 1e-4)):
         return f"{sign}{fraction}"

@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from probe.common.align.calls import Row
 from probe.common.align.operations import layer_kind
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName
@@ -144,11 +146,13 @@ def given(runs: TwoRuns, call: Call, only: list[Row] | None = None) -> Given:
 
 
 def _add(runs: TwoRuns, terms: Terms, row: Row) -> None:
-    item = runs.precision.expected(row)
-    if item is not None:
-        # What precision that is lost in this place has changed is to be seen, and not to be excused.
-        is_counted = runs.precision.is_by_design(row) and not (is_parameter(row) and is_reordered(runs, row))
-        (terms.add if item.state == INPUT else terms.add_operand)(item, distance(row) if is_counted else 0.0)
+    item, apart = runs.precision.expected(row), row.relative_difference or 0.0
+    if item is None:
+        return
+    # What precision that is lost in this place has changed is to be seen, and not to be excused.
+    if not runs.precision.is_by_design(row) or (is_parameter(row) and is_reordered(runs, row)):
+        apart = 0.0
+    (terms.add if item.state == INPUT else terms.add_operand)(item, apart)
 
 
 def is_reordered(runs: TwoRuns, row: Row, explained: float = 0.0) -> bool:
@@ -166,7 +170,7 @@ def is_reordered(runs: TwoRuns, row: Row, explained: float = 0.0) -> bool:
     return relative_difference(row.target, row.golden) <= max(explained, rounding(1.0, runs.precision.unit(row)))
 
 
-class Bound(NamedTuple):
+class Bound(msgspec.Struct, gc=False):
     """The distance of one output that is explained."""
 
     rounding: float
@@ -192,16 +196,14 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     """
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
-    terms = of.terms
+    terms, count, size = of.terms, extent(golden.shape).elements, max(rms(target), rms(golden))
     roundoff = max(
         terms.roundoff, runs.precision.unit(row), shortest, runs.product_roundoff if _may_be_product(of) else 0.0
     )
-    of_parameter = call.direction == PARAMETERS_GRAD or (
-        of.function == GRADIENT and extent(golden.shape).elements < terms.count
-    )
-    factor = condition(of.function, terms, target, golden)
-    factor = max(factor, condition_of_product(of.function, terms, target, golden, of_parameter))
-    own = rounding(terms.summed(golden), roundoff)
+    of_parameter = call.direction == PARAMETERS_GRAD or (of.function == GRADIENT and count < terms.count)
+    factor = condition(of.function, terms, count, size)
+    factor = max(factor, condition_of_product(of.function, terms, count, size, of_parameter))
+    own = rounding(terms.summed(count), roundoff)
     if runs.across_frameworks:
         own = max(own, approximation(call.function))
     error, of_kernel = max(terms.error, inside), 0.0
@@ -227,7 +229,7 @@ reach 8 to 1,200. The smallest whole number above it."""
 _INDEX = re.compile(r"\.\d+(?=\.|$)")
 
 
-class Judged(NamedTuple):
+class Judged(msgspec.Struct, gc=False):
     """One value whose distance is judged."""
 
     key: Hashable

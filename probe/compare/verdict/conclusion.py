@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Optional
 
+import msgspec
+
 from probe.common.align.calls import Calls, Row
 from probe.common.align.counterparts import LEFT_OUT, CallPair
-from probe.common.collectives.collectives import is_communication
+from probe.common.collectives.calls import is_communication
 from probe.common.dump.layout import step_and_rank
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, parse, record_name
 from probe.common.environment import environment_file as environment_files
@@ -124,13 +125,12 @@ class JudgedCall(NamedTuple):
     """The parameter that differs, as its module calls it."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """All that was seen on the way to the conclusion."""
 
     runs: Optional[TwoRuns] = None  # noqa: UP045
     """Both runs; ``None`` of saved values, of which nobody knows which comes from which."""
-    judged: Sequence[JudgedCall] = field(default_factory=list)
+    judged: Sequence[JudgedCall] = msgspec.field(default_factory=list)
     """The findings on each pair of calls in their order, if they were asked for."""
 
 
@@ -292,8 +292,7 @@ class _Conclusion:
             # Of a batch in parts one run calls each layer more often.
             if runs.same_names and not self._result.gradients_agree and _is_layer_of_one_side(call):
                 yield self._alone(call, allowed)
-            is_same = all(row.target is row.golden for row in call.rows)
-            if not call.is_of_both or (is_same and _is_set_alike(runs, call)):
+            if not call.is_of_both or (call.is_same and _is_set_alike(runs, call)):
                 continue
             for going_in in (True, False):
                 for row, sentence in kinds_of(runs, call, runs.precision.design, going_in):

@@ -11,8 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from itertools import compress
-from operator import not_
 from sys import intern
 from typing import Optional
 
@@ -83,6 +81,10 @@ class Call(msgspec.Struct, gc=False):
     inputs: Sequence[Row] = ()
     """All that goes in, parameters included."""
     outputs: Sequence[Row] = ()
+    is_same: bool = True
+    """True if the dumps say the same of it."""
+    is_alike: bool = True
+    """True if both sides have all of its items, of one dtype and shape, and plain values are the same."""
 
     def __post_init__(self) -> None:
         self.name = self.record or self.golden_record or ""
@@ -91,9 +93,14 @@ class Call(msgspec.Struct, gc=False):
             self.is_module, self.direction = self.parsed.is_module, self.parsed.direction
             self.is_forward = self.direction == FORWARD
             self.function = intern(self.parsed.base.rpartition(".")[2])
-        into = [goes_in(row) for row in self.rows]
-        self.inputs = tuple(compress(self.rows, into))
-        self.outputs = tuple(compress(self.rows, map(not_, into)))
+        inputs: list[Row] = []
+        outputs: list[Row] = []
+        for row in self.rows:
+            (inputs if goes_in(row) else outputs).append(row)
+            if row.target is not row.golden:
+                self.is_same = False
+                self.is_alike = self.is_alike and _are_alike(row.target, row.golden)
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
 
     @property
     def records(self) -> tuple[str, str]:
@@ -104,6 +111,13 @@ class Call(msgspec.Struct, gc=False):
 def call_of(index: int, record: str | None, golden_record: str | None, rows: list[Row]) -> Call:
     """The call of a pair of records."""
     return Call(index, record, golden_record, rows, parse(record or golden_record or ""))
+
+
+def _are_alike(target: Item | None, golden: Item | None) -> bool:
+    if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
+        return False
+    one, other = target.value, golden.value
+    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def goes_in(row: Row) -> bool:
@@ -358,7 +372,7 @@ class Precision:
     def expected(self, row: Row) -> Item | None:
         """The item of the side that rounds as is expected."""
         target, golden = row.target, row.golden
-        if target is None or golden is None or self.is_by_design(row):
+        if target is None or golden is None or target.dtype == golden.dtype or self.is_by_design(row):
             return golden
         return min((target, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
 

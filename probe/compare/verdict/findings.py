@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Optional
+
+import msgspec
 
 from probe.common.align.calls import Row
 from probe.common.align.name_mapping import PARAMETER_NAMES
@@ -78,7 +79,7 @@ class Finding(NamedTuple):
     """The calls like it that tell what is usual, where they do; of choices the number of those that differ."""
 
 
-class Excused(NamedTuple):
+class Excused(msgspec.Struct, gc=False):
     """A value that is apart and explained."""
 
     call: Call
@@ -89,16 +90,15 @@ class Excused(NamedTuple):
     """The distance that is explained, which is the smallest that would have been seen."""
 
 
-@dataclass
-class Walked:
+class Walked(msgspec.Struct):
     """All that was found on the way."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = msgspec.field(default_factory=list)
     """In the order of the calls; the first is where the runs diverge."""
-    excused: list[Excused] = field(default_factory=list)
-    undecided: list[Finding] = field(default_factory=list)
+    excused: list[Excused] = msgspec.field(default_factory=list)
+    undecided: list[Finding] = msgspec.field(default_factory=list)
     """Random numbers that differ, behind which nobody can tell."""
-    hidden: list[Finding] = field(default_factory=list)
+    hidden: list[Finding] = msgspec.field(default_factory=list)
     """Inputs that nothing explains and whose effect rounding may hide."""
     in_parts: Optional[Finding] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The first data of which one run takes a part; of calls, no value but a parameter is judged then."""
@@ -131,6 +131,8 @@ def kinds_of(runs: TwoRuns, call: Call, design: Design, going_in: bool = True) -
         design: dtypes that are meant to be other ones.
         going_in: true for inputs and parameters, false for outputs.
     """
+    if call.is_alike:
+        return
     rows = [row for row in (call.inputs if going_in else call.outputs) if _is_of_other_kind(row)]
     for row in rows:
         found = _other_type(runs, row, design)
@@ -288,10 +290,11 @@ def ratio_of_norms(row: Row) -> str:
 
     A tensor that is 1,024 times too large has a relative error of 1.0, as one of other numbers has.
     """
-    norms = [None if item is None else item.norm for item in (row.target, row.golden)]
-    if not all(isinstance(norm, float) and 0 < norm < math.inf for norm in norms):
+    if row.target is None or row.golden is None:
         return ""
-    target, golden = (float(norm) for norm in norms if norm is not None)
+    target, golden = row.target.norm, row.golden.norm
+    if type(target) is not float or type(golden) is not float or not (0 < target < math.inf and 0 < golden < math.inf):
+        return ""
     times = max(target, golden) / min(target, golden)
     if times < LEAST_RATIO or times == math.inf:
         return ""

@@ -75,7 +75,7 @@ def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:
     gradients are what the backward of a function gives for arguments that are parameters.
     """
     is_of_function = call.direction == BACKWARD and not call.is_module and not runs.has_modules
-    if call.direction != PARAMETERS_GRAD and not is_of_function:
+    if call.is_alike or (call.direction != PARAMETERS_GRAD and not is_of_function):
         return
     forward = runs.in_direction(call, FORWARD)
     if forward is None or not forward.is_of_both:

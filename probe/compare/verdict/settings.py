@@ -117,7 +117,7 @@ def _argument_settings(runs: TwoRuns, call: Call, design: Design) -> Iterator[Se
     if not call.is_module and runs.across_frameworks:
         yield from _across_frameworks(runs, call)
         return
-    if all(_has_one_value(row) for row in call.rows):
+    if call.is_alike or all(_has_one_value(row) for row in call.rows):
         return
     known = function(call.function)
     if known.has(Trait.FITS) and not call.is_module:

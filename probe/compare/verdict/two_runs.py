@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, Optional
+
+import msgspec
 
 from probe.common.align.calls import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, is_module, parse, record_name
@@ -67,9 +68,11 @@ class Graph:
         table: SketchTable | None = None,
         twin: Graph | None = None,
     ) -> None:
-        self._calls, self._table = calls, table
+        self._calls, self._table, self._twin = calls, table, twin
         self._made: dict[str, Source] = {} if twin is None else twin._made
         """The sources of items that were asked for and whose makers are recorded."""
+        self._of_maker: dict[str, Source] = {}
+        """The source that each maker is: several calls take what one returns."""
 
     def source(self, item: Item) -> Source:
         """The origin of a tensor that a call takes, or that it returns without having made it."""
@@ -122,7 +125,7 @@ class Graph:
             item
             for _, items in (() if self._table is None else self._calls)
             for item in items
-            if _is_given(item) and self._made_by(item) is None
+            if item.name in self._without_maker and item.is_tensor
         ]
         norms = {item.norm for item in unknown}
         wanted = set(map(_numbers, unknown))
@@ -142,6 +145,18 @@ class Graph:
                 elif label in latest and self._made_by(item) is None:
                     found[item.name] = Source(Origin.CALL, *latest[label])
         return found
+
+    @cached_property
+    def _without_maker(self) -> set[str]:
+        """What calls take, of which the run does not know the maker."""
+        if self._twin is not None:
+            return self._twin._without_maker
+        return {
+            item.name
+            for _, items in self._calls
+            for item in items
+            if (item.state == INPUT or item.state == PARAMETERS) and self._made_by(item) is None
+        }
 
     @cached_property
     def _parameters(self) -> dict[Hashable, Source]:
@@ -171,6 +186,12 @@ class Graph:
         return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
 
     def _maker_source(self, text: str) -> Source:
+        found = self._of_maker.get(text)
+        if found is None:
+            found = self._of_maker[text] = self._source_of(text)
+        return found
+
+    def _source_of(self, text: str) -> Source:
         is_view = text.startswith(VIEW)
         if is_view:
             text = text[len(VIEW) :]
@@ -205,8 +226,7 @@ def _is_primitive(call: Call, side: int) -> bool:
     return ((call.record, call.golden_record)[side] or "").startswith(_PRIMITIVE)
 
 
-@dataclass(frozen=True)
-class TwoRuns:
+class TwoRuns(msgspec.Struct, frozen=True, dict=True):
     """The calls of two runs in one step and process, with the facts on each.
 
     Args:
@@ -234,12 +254,12 @@ class TwoRuns:
     trees: tuple[Tree, Tree]
     across_frameworks: bool = False
     same_names: bool = True
-    settings: tuple[Settings, Settings] = field(default_factory=lambda: ({}, {}))
+    settings: tuple[Settings, Settings] = msgspec.field(default_factory=lambda: ({}, {}))
     updates: tuple[Sequence[Update], Sequence[Update]] = ((), ())
     product_roundoff: float = 0.0
     frameworks: tuple[str, str] = ("pytorch", "pytorch")
     paths: tuple[str, str] = ("", "")
-    worked_out: dict[str, Any] = field(default_factory=dict, compare=False)
+    worked_out: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @cached_property
     def by_record(self) -> Mapping[str, Call]:

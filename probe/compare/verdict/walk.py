@@ -13,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
+import msgspec
+from msgspec.structs import replace
+
 from probe.common.align.calls import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
@@ -41,7 +44,7 @@ _FAR = 0.25
 the most in 94 right pairs of two precisions, programs, releases and frameworks, where faults reach 0.5."""
 
 
-class _Value(NamedTuple):
+class _Value(msgspec.Struct, gc=False):
     """A value to be judged."""
 
     row: Row
@@ -74,7 +77,7 @@ class Walk:
         self._between = between
         self._unrecorded = UnrecordedInputs(runs, follows)
         self._nearby = Nearby(runs)
-        self._effects = Effects(runs, self._agrees, self._has_near, self._agrees_behind)
+        self._effects: Effects
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
         self._explained: dict[bool, list[float]] = {True: [], False: []}
@@ -90,6 +93,7 @@ class Walk:
         if self._runs.graphs[0] is self._runs.graphs[1] and self._runs.mode is not Mode.TENSOR:
             # The records say the same of everything, and no file tells more.
             return Walked()
+        self._effects = Effects(self._runs, self._agrees, self._has_near, self._agrees_behind)
         for call in self._runs.calls:
             # Between two programs the updates of parameters are judged, and not how an optimizer computes them.
             if call.is_of_both and (self._runs.same_names or self._runs.parent(call) != OPTIMIZER):
@@ -111,8 +115,8 @@ class Walk:
         if not found.findings:
             found.hidden += self._far(found.excused)
         self._explain_inputs()
-        # `Effects` refers to this object, so that nobody would free them.
-        self._values, self._given = {}, {}
+        # It refers to this object, so that nothing of the runs would be freed before the next search for garbage.
+        del self._effects
         return found
 
     def _far(self, excused: Sequence[Excused]) -> list[Finding]:
@@ -222,7 +226,7 @@ class Walk:
             if not apart or target is None or golden is None:
                 continue
             source, other = (graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden)))
-            is_buffer = self._is_buffer(row)
+            is_buffer = source.origin is Origin.BUFFER or other.origin is Origin.BUFFER
             origin = Origin.BUFFER if is_buffer and other.origin in GIVEN else source.origin
             if origin is Origin.PARAMETER and self._between is not None and self._between.excuses(source.name):
                 continue
@@ -290,7 +294,7 @@ class Walk:
             if not value.is_result:
                 continue
             allowed = bounds.bound(self._runs, call, of, value.row, 0.0, self._hidden(call)).explained
-            usual = self._usual(value._replace(judged=value.judged._replace(given=of.distance)))
+            usual = self._usual(replace(value, judged=replace(value.judged, given=of.distance)))
             if usual is not None:
                 allowed = min(allowed, value.condition * max(usual.limit, value.judged.floor))
             if distance(value.row) > allowed:
@@ -315,11 +319,11 @@ class Walk:
             if finding is not None:
                 made.explained = 0.0
                 return finding
-        given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
-            apart = distance(row)
+            apart = row.relative_difference or 0.0
             if apart < ALTOGETHER:
                 continue
+            given = [distance(each) for each in self._given.get(call.index, ())]
             if apart == math.inf:
                 if not any(each == math.inf for each in given):
                     row.explained = 0.0
@@ -342,9 +346,10 @@ class Walk:
         Where those that were made differ as well, nobody can tell which make the difference; then all is allowed.
         """
         for row in call.inputs:
-            if distance(row) < ALTOGETHER or is_rounded(row) or row.target is None or row.golden is None:
+            target, golden, apart = row.target, row.golden, row.relative_difference or 0.0
+            if apart < ALTOGETHER or is_rounded(row) or target is None or golden is None:
                 continue
-            items = row.target, row.golden
+            items = target, golden
             taken = [graph.source(item).name for graph, item in zip(self._runs.graphs, items)]
             for side, item in enumerate(items):
                 made, maker = self._runs.row_of_side(side).get(taken[side]), self._runs.maker(item, side)
@@ -543,6 +548,8 @@ class Walk:
 
         A backward of one side that makes more gradients is of another kernel, which orders them otherwise.
         """
+        if call.is_alike:
+            return False
         if not call.is_forward or not call.is_module:
             rows = [] if call.is_forward else call.outputs
         else:

@@ -8,6 +8,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from probe.common.align.calls import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
@@ -120,12 +122,14 @@ class _Cutting:
 
     def _summary(self, summary: Summary) -> Summary:
         path, divergence = self._prefixes.path, summary.divergence
-        return replace(
+        return msgspec.structs.replace(
             summary,
             target=path(summary.target),
             golden=path(summary.golden),
             divergence=None if divergence is None else self._divergence(divergence),
-            suspects=[replace(each, stack=[], message=self._text(each.message)) for each in summary.suspects],
+            suspects=[
+                msgspec.structs.replace(each, stack=[], message=self._text(each.message)) for each in summary.suspects
+            ],
             tables=list(map(path, summary.tables)),
             without_effect=list(map(self._difference, summary.without_effect)),
             with_effect=list(map(self._difference, summary.with_effect)),
@@ -133,11 +137,13 @@ class _Cutting:
         )
 
     def _difference(self, found: Difference) -> Difference:
-        return replace(found, reason=self._text(found.reason), labelled_reason=self._text(found.labelled_reason))
+        return msgspec.structs.replace(
+            found, reason=self._text(found.reason), labelled_reason=self._text(found.labelled_reason)
+        )
 
     def _divergence(self, found: Divergence) -> Divergence:
         calls = [
-            replace(
+            msgspec.structs.replace(
                 call,
                 reason=self._text(call.reason),
                 cause=self._text(call.cause),
@@ -147,7 +153,9 @@ class _Cutting:
             for call in (found.first, *found.suspects)
         ]
         stack, golden_stack = self._users_line(found.stack), self._users_line(found.golden_stack)
-        return replace(found, first=calls[0], suspects=calls[1:], stack=stack, golden_stack=golden_stack)
+        return msgspec.structs.replace(
+            found, first=calls[0], suspects=calls[1:], stack=stack, golden_stack=golden_stack
+        )
 
     def _users_line(self, stack: list[str]) -> list[str]:
         """The line of a stack that is told; which one that is shows in whole paths alone."""

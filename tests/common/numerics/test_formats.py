@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from made_dumps import call, tensor_of, write
@@ -193,7 +193,7 @@ def test_spacing_is_the_distance_to_the_next_number(name: str) -> None:
 
 # --- a new line is enough
 
-NEW = dataclasses.replace(format_of("float8_e4m3fn") or TABLE[0], name="float8_e3m4", digits=5, least_exponent=-2,
+NEW = msgspec.structs.replace(format_of("float8_e4m3fn") or TABLE[0], name="float8_e3m4", digits=5, least_exponent=-2,
                           largest=15.5, lowest=-15.5, mindspore="Float8E3M4")  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import probe
@@ -49,6 +49,7 @@ def written(part: Cells) -> bytes:
 
 
 @given(rows_of(cells | st.floats(allow_nan=False, allow_infinity=False)))
+@example([(1,), (1.0,), (True,), (0.0,), (-0.0,), (0,), (1.0,), (0.0,), (-0.0,)])
 def test_numbers_among_other_cells(rows: list[tuple[Any, ...]]) -> None:
     assert written(Cells(rows, numbers=True)) == by_the_library([(LEFT, *row) for row in rows])
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from divergence_runs import Run, W, X, call, chain, tensor, whole, write
+from msgspec.structs import replace
 
 from probe.common.dump.journal import REPLACE, Header, JournalWriter
 from probe.common.dump.layout import JOURNAL_FILE

@@ -83,6 +83,14 @@ def circle_in(tree: Mapping[str, Optional[str]]) -> str:  # noqa: UP045
         'Module.a.A.forward.0 is inside of itself'
     """
     done: set[str] = set()
+    for name, above in tree.items():
+        # In a circle, one call at least is inside of a later one, or of itself.
+        if above is not None and above not in done and above in tree:
+            break
+        done.add(name)
+    else:
+        return ""
+    done.clear()
     for name in tree:
         path: dict[str, None] = {}
         found: str | None = name

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional
+
+import msgspec
 
 from probe.common import log
 from probe.common.dump import processes
@@ -49,8 +50,7 @@ _MOST_NAMED = 4
 """Folders in a message; a guess."""
 
 
-@dataclass(frozen=True)
-class DumpLocation:
+class DumpLocation(msgspec.Struct, frozen=True):
     """The location of the dump of one process and one step, and what the names of its folders say of it."""
 
     path: str
@@ -85,8 +85,7 @@ class DumpLocation:
         return os.path.dirname(folder) or os.curdir
 
 
-@dataclass(frozen=True)
-class FoundDumps:
+class FoundDumps(msgspec.Struct, frozen=True):
     """The dumps that a path holds."""
 
     path: str
@@ -219,8 +218,7 @@ def _steps_below(path: str) -> Iterator[str]:
 # --- which processes of a step belong together
 
 
-@dataclass(frozen=True)
-class ProcessFolder:
+class ProcessFolder(msgspec.Struct, frozen=True):
     """The folder of one process in that of a step."""
 
     path: str
@@ -237,8 +235,7 @@ class ProcessFolder:
         return not is_without_rank(self.name)
 
 
-@dataclass(frozen=True)
-class StepProcesses:
+class StepProcesses(msgspec.Struct, frozen=True):
     """The processes of a step."""
 
     step: str

@@ -18,7 +18,6 @@ from probe.common.dump.json_decode import whole_parts
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
 from probe.common.dump.sketch_file import SketchTable, table_in
-from probe.common.dump.sketch_writer import table_of
 from probe.common.dump.stack_text import frame_text
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError
@@ -193,6 +192,9 @@ class JournalSource:
     cut_at: int | None = None
 
     def __init__(self, path: str) -> None:
+        # Few dumps are read from a journal, and each import counts in the time of a small comparison.
+        from probe.common.dump.sketch_writer import table_of
+
         self.path = path
         # The tree and the stacks are in the journal itself.
         self.missing: list[str] = []

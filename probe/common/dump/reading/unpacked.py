@@ -10,7 +10,6 @@ import atexit
 import os
 import re
 import shutil
-import tempfile
 
 from probe.common import archives, files, given_paths, log
 from probe.common.archives import Limits
@@ -96,6 +95,8 @@ def unpacked(path: str) -> str:
 
 
 def _unpack(path: str) -> str:
+    import tempfile  # Not needed where there is no pack, which is nearly always.
+
     above = tempfile.mkdtemp(prefix=given_paths.PREFIX)
     atexit.register(_remove, above, os.getpid())
     name = os.path.basename(path).removesuffix(archives.SUFFIX)
