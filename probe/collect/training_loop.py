@@ -152,7 +152,8 @@ class TrainingLoop:
             self._begin_step(module, site)
         elif self._infers_with(module):
             self._begin_inference(module, site)
-        else:
+        elif self._training.has_parameters(module):
+            # Neither a loss nor what prepares data is the model whose forward trains unseen.
             self._unseen_site = site if recording else -1
 
     @_guarded

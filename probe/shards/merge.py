@@ -33,8 +33,9 @@ from probe.common.dump.reading.records import Record
 from probe.common.dump.update_file import Update
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import rounds
+from probe.common.ranges import ranges
 from probe.shards.shapes import SplitDimensions
-from probe.shards.split import Calls, MergedItem, PartOfItem, Split, check_ranks, numbers
+from probe.shards.split import Calls, MergedItem, PartOfItem, Split, check_ranks
 from probe.shards.stages import merge_stages
 
 _FORM = "type", "dtype", "shape", "requires_grad"
@@ -108,7 +109,7 @@ class _TensorParallel:
             if alone:
                 notes.append(
                     f"{alone[0]}{f' and {len(alone) - 1} more calls' if len(alone) > 1 else ''} of rank {rank} "
-                    f"are not on all of ranks {numbers(self._ranks)}: they are as on that rank."
+                    f"are not on all of ranks {ranges(self._ranks)}: they are as on that rank."
                 )
             for name, parent in calls.tree.items():
                 tree.setdefault(name, parent)
@@ -193,7 +194,7 @@ class _TensorParallel:
         if summed is not None:
             whole.update({key: summed[key] for key in _STATISTICS if key in summed})
             sentences = [
-                f"{self._short(name)}: each of ranks {numbers(self._ranks)} has a "
+                f"{self._short(name)}: each of ranks {ranges(self._ranks)} has a "
                 f"{'summand' if summed['reduced'] == 'sum' else 'part'}; the values are those of "
                 f"their {summed['reduced']}, which {summed['from']} returned."
             ]
@@ -220,7 +221,7 @@ class _TensorParallel:
         """A gradient without values: of summands, or what may be that, no call returned the sum."""
         means = ", ".join(repr(number(piece.get("Mean"))) for piece in pieces)
         sentence = (
-            f"{self._short(name)}: each of ranks {numbers(self._ranks)} has {kind}, of means {means}; their "
+            f"{self._short(name)}: each of ranks {ranges(self._ranks)} has {kind}, of means {means}; their "
             "sum was not recorded, and the values of the gradient are left out."
         )
         form = {key: value for key, value in pieces[0].items() if key in _FORM}
@@ -351,7 +352,7 @@ def _copy(dumps: Mapping[int, Dump], split: Split, path: str, dp: int) -> Merged
     dump = Dump(_InMemory(path, first, calls))
     dump.step, dump.rank = first.step, dp
     ranks = sorted(rank for of_stage in stages for rank in of_stage)
-    notes = [f"Merged of ranks {numbers(ranks)} ({split}).", *calls.notes] if len(ranks) > 1 else calls.notes
+    notes = [f"Merged of ranks {ranges(ranks)} ({split}).", *calls.notes] if len(ranks) > 1 else calls.notes
     return Merged(dump, ranks, calls.origins, calls.items, _sentences(calls), notes)
 
 
@@ -373,7 +374,7 @@ def _sentences(calls: Calls) -> dict[str, list[str]]:
         record = record_of(item, calls.records)
         if record not in found:
             found[record] = []
-        ranks = f"Merged of ranks {numbers([part.rank for part in how.parts])}."
+        ranks = f"Merged of ranks {ranges([part.rank for part in how.parts])}."
         if ranks not in found[record]:
             found[record].append(ranks)
         found[record] += how.sentences

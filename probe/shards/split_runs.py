@@ -13,8 +13,8 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Shape, shape_text
 from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.ranges import ranges
 from probe.shards.merge import Merged, record_of
-from probe.shards.split import numbers
 
 
 class StepFolders(NamedTuple):
@@ -218,10 +218,10 @@ def _calls(rank: int, dump: Dump) -> Iterable[CollectiveCall]:
 def _text(exchange: Exchange) -> str:
     others = [rank for rank in exchange.ranks if rank != exchange.call.rank]
     if exchange.what == "send":
-        return f"send to rank {numbers(others)}" if others else "send"
+        return f"send to rank {ranges(others)}" if others else "send"
     if exchange.what == "recv":
-        return f"receive from rank {numbers(others)}" if others else "receive from any rank"
-    return f"{exchange.what} with {'ranks' if len(exchange.ranks) > 1 else 'rank'} {numbers(sorted(exchange.ranks))}"
+        return f"receive from rank {ranges(others)}" if others else "receive from any rank"
+    return f"{exchange.what} with {'ranks' if len(exchange.ranks) > 1 else 'rank'} {ranges(sorted(exchange.ranks))}"
 
 
 def _unpaired(exchange: Exchange, text: str, dumps: Mapping[int, Dump]) -> str:
@@ -230,9 +230,9 @@ def _unpaired(exchange: Exchange, text: str, dumps: Mapping[int, Dump]) -> str:
     lost = [rank for rank in exchange.missing if rank not in dumps]
     silent = [rank for rank in exchange.missing if rank in dumps]
     if silent:
-        return f"{begin} has no call that belongs to it on rank {numbers(silent)}."
+        return f"{begin} has no call that belongs to it on rank {ranges(silent)}."
     if lost:
-        return f"{begin} cannot be paired: rank {numbers(lost)} was not recorded."
+        return f"{begin} cannot be paired: rank {ranges(lost)} was not recorded."
     if not exchange.partners and exchange.what in ("send", "recv"):
         return f"{begin} has no call that belongs to it."
     return ""
