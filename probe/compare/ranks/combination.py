@@ -50,7 +50,7 @@ class _Whole(NamedTuple):
 
 
 class Sketches(dict[int, Sums]):
-    """The sketches of what each rank gave, with their sums over some ranks, against which many results are held."""
+    """The sketches of what each rank gave, and their sums over some ranks, with which many results are compared."""
 
     def __init__(self, parts: Mapping[int, Sums]) -> None:
         super().__init__(parts)
