@@ -193,9 +193,7 @@ def origin(result: Sums, parts: Mapping[int, Sums], own: int, unit: float) -> Co
     return next((found for group in sums() if (found := scaled_sum(result, parts, group, unit)) is not None), None)
 
 
-def _candidates(
-    ranks: tuple[int, ...], own: int, near: Callable[[], Sequence[int]]
-) -> Iterator[list[Combination]]:
+def _candidates(ranks: tuple[int, ...], own: int, near: Callable[[], Sequence[int]]) -> Iterator[list[Combination]]:
     """The combinations that are tried, the simplest first; `near` says which ranks alone are worth it."""
     count = len(ranks)
     whole = [Combination(ranks, 1.0), Combination(ranks, 1 / count)]
