@@ -15,7 +15,7 @@ import numpy as np
 from probe.checkpoint.fingerprints.entry import Fingerprinted, is_whole
 from probe.checkpoint.fingerprints.judging import measure
 from probe.checkpoint.fingerprints.telling import changes
-from probe.checkpoint.measuring import Seen, is_complex, least_error
+from probe.checkpoint.measuring import Seen, is_complex
 from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.report import CLOSE, DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, UNKNOWN, Parameter
 from probe.checkpoint.sampling import SLACK, Samples, apart, sample
@@ -33,8 +33,6 @@ _LARGEST = 1 << 28
 """Bytes of a parameter that is looked at as a whole."""
 _MOST_TOLD = 50
 """Parameters that are read as a whole, once more; a text shows 20."""
-_AT_ONCE = 1 << 16
-"""Numbers that are compared with a multiple at once; they fit into a cache."""
 _BEGIN = 8
 """Numbers at the beginning of a row that are compared before the whole row; a guess."""
 _SUFFIX = re.compile(r"\.(weight|gamma)$")
@@ -204,11 +202,6 @@ def _done(one: Tensor, other: Tensor, key: str, seen: Seen | None) -> Iterator[s
         if not values.any():
             yield words
             return
-    if seen is None:
-        factor = _factor(left, right)
-        if factor and _are_close(left, right, factor, least_error(one.dtype, other.dtype)):
-            yield f"{factor:.6g} times the golden"
-            return
     for turned in (False, True) if left.ndim == 2 else (False,):
         moved = _moved(left.T if turned else left, right.T if turned else right)
         if moved is not None:
@@ -220,25 +213,6 @@ def _done(one: Tensor, other: Tensor, key: str, seen: Seen | None) -> Iterator[s
         if 0 < differ.size <= len(left) // 2:
             verb = "differs" if differ.size == 1 else "differ"
             yield f"{differ.size} of {len(left)} rows {verb}, first row {int(differ[0])}"
-
-
-def _are_close(left: Array, right: Array, factor: float, most: float) -> bool:
-    """True if all numbers are `factor` times the others, with this relative error; the first that is not ends it."""
-    mine, its = left.reshape(-1), right.reshape(-1)
-    return all(
-        np.allclose(mine[at : at + _AT_ONCE], factor * its[at : at + _AT_ONCE], rtol=most, atol=0)
-        for at in range(0, mine.size, _AT_ONCE)
-    )
-
-
-def _factor(left: Array, right: Array) -> float:
-    """The factor by which `right` comes nearest to `left`; sums in float32 would miss it by more than its rounding."""
-    products = squares = 0.0
-    mine, its = left.reshape(-1), right.reshape(-1)
-    for at in range(0, mine.size, _AT_ONCE):
-        one, other = (each[at : at + _AT_ONCE].astype(np.float64) for each in (mine, its))
-        products, squares = products + float(np.dot(one, other)), squares + float(np.dot(other, other))
-    return products / squares if squares else 0.0
 
 
 def _moved(left: Array, right: Array) -> Array | None:

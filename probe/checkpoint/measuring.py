@@ -24,19 +24,21 @@ at a power of two the unit below is half as large."""
 _SHORTER = ("bfloat16", "float16")
 """Formats to which weights are rounded, whatever the files store."""
 
-
-_OF_FACTOR = 1e-14
+_FACTOR_ERROR = 1e-14
 """The relative error of a factor, which is a quotient of sums of 32,768 products in float64: a guess, ten times what
 sums of normal numbers were off by."""
-_BEGIN = 8
+_ROW_BEGINNING = 8
 """Numbers at the beginning of a row that are compared to tell rows that differ; a guess."""
-_OF_SUMS = 1e-11
+_SQUARES_ERROR = 1e-11
 """The relative error of a sum of squares in float64: 4096 terms one after the other in a lane of a block, and up to
 2^14 blocks, each rounded by 2^-53 at most, are 2.3e-12."""
 
 
 class Seen(NamedTuple):
-    """Sums over two tensors of finite numbers, which tell what one cannot be of the other."""
+    """Sums over two tensors of real numbers, which tell what one cannot be of the other.
+
+    NaN and infinities are at the same positions of both, and left out.
+    """
 
     squares_one: float
     squares_other: float
@@ -59,7 +61,7 @@ class Seen(NamedTuple):
     def may_be_moved(self) -> bool:
         """True if one may have the numbers of the other in another order: then their squares add up to the same."""
         larger = max(self.squares_one, self.squares_other)
-        return not abs(self.squares_one - self.squares_other) > _OF_SUMS * larger
+        return not abs(self.squares_one - self.squares_other) > _SQUARES_ERROR * larger
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Measured:
     relative_l2: Optional[float] = 0.0  # noqa: UP045
     cos: Optional[float] = 1.0  # noqa: UP045
     seen: Optional[Seen] = field(default=None, init=False)  # noqa: UP045
-    """``None`` too where numbers are not finite, or complex."""
+    """``None`` too where NaN or infinities are not at the same positions, and of complex numbers."""
 
 
 def blocks(one: Tensor) -> Iterator[tuple[int, int]]:
@@ -130,7 +132,7 @@ def _measure(one: Tensor, other: Tensor) -> Measured:
     totals, ulps = Totals(), _Ulps(coarser(one.dtype, other.dtype))
     guesses = _guesses(one.dtype, other.dtype)
     multiple, other_rows = _Multiple(least_error(one.dtype, other.dtype)), 0
-    special, is_finite = False, True
+    special = False
     for rows in blocks(one):
         whole = one.rows(*rows), other.rows(*rows)
         other_rows += _other_rows(whole, (one.dtype, other.dtype))
@@ -143,9 +145,9 @@ def _measure(one: Tensor, other: Tensor) -> Measured:
                     exact = numbers[0].astype(np.float64), numbers[1].astype(np.float64)
                     guesses = {name: fits for name, fits in guesses.items() if fits(*exact)}
                 sums = differences(*numbers, ulps.format, multiple.factor, multiple.error)
-                if sums is not None and multiple.needs(sums.products, sums.squares_other):
-                    sums = differences(*numbers, ulps.format, multiple.factor, multiple.error)
                 if sums is not None and math.isfinite(sums.squares_one) and math.isfinite(sums.squares_other):
+                    if multiple.needs(sums.products, sums.squares_other):
+                        sums = differences(*numbers, ulps.format, multiple.factor, multiple.error) or sums
                     totals.add_sums(sums, numbers[0].size)
                     ulps.add_sums(sums, numbers[0].size)
                     multiple.fits = multiple.fits and not sums.not_multiples
@@ -153,7 +155,6 @@ def _measure(one: Tensor, other: Tensor) -> Measured:
                 wide = numbers[0].astype(np.float64), numbers[1].astype(np.float64)
                 finite = np.isfinite(numbers[0]) & np.isfinite(numbers[1])
                 if not finite.all():
-                    is_finite = False
                     special = special or not np.array_equal(wide[0][~finite], wide[1][~finite], equal_nan=True)
                     numbers = np.where(finite, numbers[0], 0), np.where(finite, numbers[1], 0)
                     wide = np.where(finite, wide[0], 0), np.where(finite, wide[1], 0)
@@ -161,26 +162,26 @@ def _measure(one: Tensor, other: Tensor) -> Measured:
                 ulps.add(*wide)
                 multiple.add(*wide)
     measured = _judged(one, other, totals, ulps, list(guesses), special)
-    if is_finite and not is_complex(one):
+    if not special and not is_complex(one):
         measured.seen = Seen(*totals.squares, multiple.fits, other_rows)
     return measured
 
 
 def _other_rows(rows: tuple[Array, Array], dtypes: tuple[str, str]) -> int:
-    """The number of rows whose beginnings differ; none of a vector."""
+    """The number of rows whose beginnings differ, where they do not have a NaN both; none of a vector."""
     if rows[0].ndim < 2:
         return 0
     one, other = (
-        decoded(each.reshape(len(each), -1)[:, :_BEGIN], dtype).reshape(len(each), -1)
+        decoded(each.reshape(len(each), -1)[:, :_ROW_BEGINNING], dtype).reshape(len(each), -1)
         for each, dtype in zip(rows, dtypes)
     )
-    return int((one != other).any(1).sum())
+    return int(((one != other) & ~(np.isnan(one) & np.isnan(other))).any(1).sum())
 
 
 def least_error(one: str, other: str) -> float:
     """The relative error of a product that is rounded to both formats, with a factor that is a quotient of sums."""
     digits = [found.digits for each in (one, other) if (found := format_of(each)) is not None]
-    return 2.0 ** (2 - min(digits)) + _OF_FACTOR if min(digits, default=0) else 0.0
+    return 2.0 ** (2 - min(digits)) + _FACTOR_ERROR if min(digits, default=0) else 0.0
 
 
 class _Multiple:

@@ -142,7 +142,7 @@ class Collector:
         return is_taken
 
     def _plain_calls(self, step: CollectedStep) -> Any:
-        """What `plain` is in a step: ``None`` where something is chosen, saved or watched for, or it is not built."""
+        """The value of `plain` in a step; ``None`` if something is chosen, saved or watched for, or it is not built."""
         selection, describer = self._selection, self._describer.compiled()
         wants_all = selection.everything and selection.forward and selection.backward
         if PlainCalls is None or describer is None or not (wants_all and selection.inputs and selection.outputs):

@@ -218,7 +218,7 @@ class CallStacks:
         return number
 
     def compiled(self) -> tuple[Any, ...]:
-        """What `probe.collect._calls.PlainCalls` takes, to do what `current` does."""
+        """The arguments by which `probe.collect._calls.PlainCalls` does what `current` does."""
         return self, self._own, self._see, self._numbers, self._tree.entries, walk
 
     def locations(self, number: int) -> list[CodeLocation]:

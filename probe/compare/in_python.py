@@ -15,7 +15,7 @@ from probe.compare.options import Options
 from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergence, Rerun, Unexplained
 from probe.compare.runner import summaries
 from probe.compare.summary import Summary, first_of, is_unjudged
-from probe.compare.summary_text import headline, lines
+from probe.compare.summary_text import headline, styled_lines
 
 if TYPE_CHECKING:
     from probe.shards.split import Split
@@ -78,7 +78,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return f"<Verdict: {self.answer[0]}>"
 
     def __str__(self) -> str:
-        return "\n".join([*self.answer, *(text for one in self.summaries for text, _ in lines(one))])
+        return "\n".join(text for text, _ in styled_lines(self.summaries))
 
     def _repr_html_(self) -> str:
         found = "".join(map(harmless_text.paragraph, self.answer))

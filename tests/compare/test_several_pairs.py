@@ -107,6 +107,8 @@ def test_many_ranks_that_say_the_same_share_their_lines_and_others_stand_alone(
     assert f"  tables: {folder}, of each rank" in said[shared:] and len(list(folder.iterdir())) == 20
     (alone,) = [index for index, line in enumerate(said) if line.startswith("step 0, rank 7: ")]
     assert "step 0, rank 7" in said[0] and f"  table: {folder}" in "\n".join(said[alone:])
+    told = [line for line in said if not line.startswith(("  table", "tables:"))]
+    assert str(probe.verdict(target, golden)).splitlines() == told
     # Of a few ranks each has lines of its own.
     for number in range(8, 20):
         shutil.rmtree(target / f"step0/rank{number}")

@@ -78,6 +78,8 @@ _COMPILED = (
     ("backends/shared/_reduction", "statistics on the CPU take three or four passes over a tensor and not one"),
     ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
     ("backends/torch/_backward_tracker", "following a module's backward takes up to twice the time"),
+    ("backends/torch/hooks/_function_calls", "recording calls of functions takes up to 1.3 times as long"),
+    ("collect/_calls", "recording calls of functions takes up to 1.3 times as long"),
     ("collect/describing/_makers", "finding who made a tensor takes several times as long"),
     ("common/numerics/_differences", "ckpt_compare of different values takes several times as long"),
     ("common/numerics/_digests", "fingerprints of weights take more than a hundred times as long"),

@@ -198,14 +198,13 @@ def attach_training(listener: TrainingListener) -> Handle:
         finally:
             listener.leave_forward()
 
-    return Handles(
-        [
-            training.OptimizerSteps(_optimizers_of_torch, listener),
-            training.attach_calls(_Module.__call__, forward),
-            training_hooks.attach_backwards(listener, parameters),
-            *training.attach_new_optimizers([_optimizers_of_torch.Optimizer], plain_swap, listener),
-        ]
-    )
+    def attached() -> Iterator[Handle]:
+        yield training.OptimizerSteps(_optimizers_of_torch, listener)
+        yield training.attach_calls(_Module.__call__, forward)
+        yield training_hooks.attach_backwards(listener, parameters)
+        yield from training.attach_new_optimizers([_optimizers_of_torch.Optimizer], plain_swap, listener)
+
+    return Handles(attached())
 
 
 def attach_gradients(listener: TrainingListener) -> Handle:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, Callable
 
@@ -83,7 +83,7 @@ def attach_calls(function: Any, around: Record) -> Handle:
     return OutermostCalls(function, plain_swap, around)
 
 
-def attach_new_optimizers(kinds: Iterable[type], make_swap: MakeSwap, listener: TrainingListener) -> list[Handle]:
+def attach_new_optimizers(kinds: Iterable[type], make_swap: MakeSwap, listener: TrainingListener) -> Iterator[Handle]:
     """Report when an optimizer of `kinds`, or of a class below them, is made, unpickled or copied."""
 
     def made(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,7 +93,7 @@ def attach_new_optimizers(kinds: Iterable[type], make_swap: MakeSwap, listener: 
             listener.new_optimizer()
 
     functions = (vars(kind).get(name) for kind in kinds for name in ("__init__", "__setstate__"))
-    return [OutermostCalls(each, make_swap, made) for each in functions if isinstance(each, FunctionType)]
+    return (OutermostCalls(each, make_swap, made) for each in functions if isinstance(each, FunctionType))
 
 
 class OptimizerSteps:

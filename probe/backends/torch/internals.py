@@ -209,7 +209,7 @@ surroundings: tuple[Any, ...] = (
     set_grad_enabled,
     is_transformed,
 )
-"""What `probe.backends.torch.hooks._function_calls` asks of torch at each call, in the order in which it takes it."""
+"""Functions of torch that `probe.backends.torch.hooks._function_calls` asks at each call, in its order."""
 VariableFunctions: Any = _find("_VF", SimpleNamespace(), "recurrent functions have no records")
 """The name by which torch.nn calls torch's built-in functions."""
 

@@ -156,12 +156,12 @@ class TorchStepKeeper:
         self._thread = threading.local()
 
     def attach(self, models: Any) -> Handle:
-        handles: list[Handle] = []
-        for model in by_prefix(models).values():
-            handles.append(attach_calls(inner_model(model), self._before, self._after))
+        handles = Handles(
+            attach_calls(inner_model(model), self._before, self._after) for model in by_prefix(models).values()
+        )
         self._step.models = models
         self._thread = threading.local()
-        return Handles(handles)
+        return handles
 
     def take(self) -> KeptStep:
         step, self._step = self._step, KeptStepOfTorch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, Callable
 
@@ -46,19 +46,21 @@ class _Accumulated:
 
 def attach_gradients(models: Sequence[Any], parameters: Sequence[Any], ready: Ready, logs: Logs) -> Handle:
     """See `probe.backends.protocol.Trends.attach_gradients`."""
-    handles: list[Handle] = []
-    sharded: dict[Any, int] = {}
-    for index, parameter in enumerate(parameters):
-        if type(parameter).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-            # A shard gets its gradient when it is reduced already.
-            sharded[parameter] = index
-        elif parameter.is_leaf:
-            handles.append(attach_accumulated(parameter, weakref.ref(parameter), _Accumulated(index, ready, logs)))
-    if sharded:
-        handles += _attach_to_shards(sharded, ready, logs)
-    if any(_is_flat(module) for model in models for module in model.modules()):
-        handles += _attach_to_flat({each: index for index, each in enumerate(parameters)}, ready, logs)
-    return Handles(handles)
+
+    def attached() -> Iterator[Handle]:
+        sharded: dict[Any, int] = {}
+        for index, parameter in enumerate(parameters):
+            if type(parameter).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+                # A shard gets its gradient when it is reduced already.
+                sharded[parameter] = index
+            elif parameter.is_leaf:
+                yield attach_accumulated(parameter, weakref.ref(parameter), _Accumulated(index, ready, logs))
+        if sharded:
+            yield from _attach_to_shards(sharded, ready, logs)
+        if any(_is_flat(module) for model in models for module in model.modules()):
+            yield from _attach_to_flat({each: index for index, each in enumerate(parameters)}, ready, logs)
+
+    return Handles(attached())
 
 
 def reduces(model: Any) -> bool:
@@ -289,14 +291,16 @@ def attach_communication(listener: CommunicationListener, logs: Logs) -> Handle:
     if not torch.distributed.is_available():
         return Handles([])
     thread = _Thread()
-    handles: list[Handle] = []
-    for name in _NAMES:
-        function = getattr(torch.distributed, name, None)
-        if isinstance(function, FunctionType):
-            swap = plain_swap(function, _around(name, listener, logs, thread))
-            swap.install()
-            handles.append(_Restore(swap))
-    return Handles(handles)
+
+    def attached() -> Iterator[Handle]:
+        for name in _NAMES:
+            function = getattr(torch.distributed, name, None)
+            if isinstance(function, FunctionType):
+                swap = plain_swap(function, _around(name, listener, logs, thread))
+                swap.install()
+                yield _Restore(swap)
+
+    return Handles(attached())
 
 
 class _Restore:

@@ -123,7 +123,7 @@ class CallDescriber:
             self._makers = None
 
     def compiled(self) -> tuple[Any, ...] | None:
-        """What `probe.collect._calls.PlainCalls` takes; ``None`` if in this step it leaves something to do here."""
+        """The arguments for `probe.collect._calls.PlainCalls`; ``None`` if it cannot describe all of this step."""
         if self._makers is None or self._direct is None or self._saver_of is not None:
             return None
         idle = None if self._chooser is None else self._chooser.idle

@@ -249,7 +249,7 @@ def nearest(wanted: str, names: Iterable[str]) -> list[str]:
         names: the names that there are; of very many the first thousands are looked at.
 
     Example:
-        >>> nearest("Torch.rellu", ["Torch.add", "Torch.relu"])
+        >>> nearest("Torch.rellu", ["Torch.softmax", "Torch.relu"])
         ['Torch.relu']
     """
     return difflib.get_close_matches(wanted[:_LONGEST_COMPARED], islice(names, _MOST_COMPARED), MOST, _NEAR)

@@ -15,7 +15,6 @@ from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import DumpLocation, find_dumps, warn_of_left_out
 from probe.common.environment.environment_file import environment_of_file
 from probe.common.errors import MsprobeException
-from probe.common.ranges import ranges
 from probe.compare.ranks.combination import Combination, in_words, listed
 from probe.compare.ranks.rank_facts import RankFacts, facts_of
 from probe.compare.ranks.reductions import Reductions, WrongReduction, check_reductions
@@ -133,7 +132,8 @@ class _History:
         self._unchecked: Counter[str] = Counter()
         self._gradients: Counter[str] = Counter()
         self._communication = self._by_norms = 0
-        self._of_same_data = 0
+        self._seen = self._of_same_data = 0
+        """The gradients of all steps, and those that are the same on all ranks before they are reduced."""
         self._apart: dict[str, float] = {}
         self._drift = 0, 0.0
         """The number of replicas that differ in the last step, and the largest relative distance."""
@@ -149,6 +149,7 @@ class _History:
         self._drifted(step, replicas)
         self._wrong(step, reductions.wrong, by_rank)
         self._reduced(step, replicas, reductions, by_rank)
+        self._seen += len(replicas.gradients)
         # Ranks that share a layer have the same data on purpose, and other parts of its parameters.
         self._of_same_data += sum(each.is_of_same_data for each in replicas.gradients if not replicas.apart)
         self._equal_before |= {each.name for each in replicas.equal}
@@ -171,7 +172,7 @@ class _History:
                 f"{_count(self._drift[0], 'parameter')} with the same bits at first and other ones in the end "
                 f"(relative distance up to {self._drift[1]:.1e})"
             )
-        if self._of_same_data and self._of_same_data == sum(self._gradients.values()):
+        if self._of_same_data and self._of_same_data == self._seen:
             answer.facts.append(
                 "all gradients are the same on all ranks before a reduction: the ranks read the same data"
             )
@@ -252,7 +253,7 @@ class _History:
             takers: dict[str, list[int]] = {}
             for rank, combined in what.items():
                 takers.setdefault(in_words(combined, rank, every), []).append(rank)
-            words = [f"rank{'s' * (len(those) > 1)} {ranges(those)} {text}" for text, those in takers.items()]
+            words = [f"{_ranks(those)} {text}" for text, those in takers.items()]
             return f"replicas took other gradients: {' and '.join(words) or 'no sum of those of the ranks'}"
         first = next(iter(what.values()), None)
         if first is None:

@@ -50,7 +50,7 @@ class _Whole(NamedTuple):
 
 
 class Sketches(dict[int, Sums]):
-    """The sketches of what each rank gave, with their sums over some ranks, against which many results are held."""
+    """The sketches of what each rank gave, and their sums over some ranks, with which many results are compared."""
 
     def __init__(self, parts: Mapping[int, Sums]) -> None:
         super().__init__(parts)
@@ -193,9 +193,7 @@ def origin(result: Sums, parts: Mapping[int, Sums], own: int, unit: float) -> Co
     return next((found for group in sums() if (found := scaled_sum(result, parts, group, unit)) is not None), None)
 
 
-def _candidates(
-    ranks: tuple[int, ...], own: int, near: Callable[[], Sequence[int]]
-) -> Iterator[list[Combination]]:
+def _candidates(ranks: tuple[int, ...], own: int, near: Callable[[], Sequence[int]]) -> Iterator[list[Combination]]:
     """The combinations that are tried, the simplest first; `near` says which ranks alone are worth it."""
     count = len(ranks)
     whole = [Combination(ranks, 1.0), Combination(ranks, 1 / count)]

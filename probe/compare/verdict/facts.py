@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from sys import intern
-from typing import Optional
+from typing import Any, Optional
 
 import msgspec
 
@@ -116,7 +116,11 @@ def call_of(index: int, record: str | None, golden_record: str | None, rows: lis
 def _are_alike(target: Item | None, golden: Item | None) -> bool:
     if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return False
-    one, other = target.value, golden.value
+    return is_one_value(target.value, golden.value)
+
+
+def is_one_value(one: Any, other: Any) -> bool:
+    """True if two plain values are the same, of one type; ``None`` stands for a tensor, and for a missing item."""
     return one is other or (type(one) is type(other) and bool(one == other))
 
 

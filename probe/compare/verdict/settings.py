@@ -25,7 +25,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import OF_DIMENSIONS, OF_MEMORY, argument_name, function, is_default
 from probe.compare.judgement import Sentence, on_one_side, other_value
 from probe.compare.result import SIDES
-from probe.compare.verdict.facts import Call, coarser
+from probe.compare.verdict.facts import Call, coarser, is_one_value
 from probe.compare.verdict.meanings import SAME, Number, other_numbers
 from probe.compare.verdict.two_runs import TwoRuns, base_of
 
@@ -158,8 +158,7 @@ def _has_one_value(row: Row) -> bool:
     target, golden = row.target, row.golden
     if target is golden:
         return True
-    one, other = target and target.value, golden and golden.value
-    return one is other or (type(one) is type(other) and bool(one == other))
+    return is_one_value(target and target.value, golden and golden.value)
 
 
 def _by_design(pair: tuple[Any, Any], design: Design) -> bool:

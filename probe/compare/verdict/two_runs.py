@@ -148,7 +148,7 @@ class Graph:
 
     @cached_property
     def _without_maker(self) -> set[str]:
-        """What calls take, of which the run does not know the maker."""
+        """The names of items that calls take, and whose makers the run does not know."""
         if self._twin is not None:
             return self._twin._without_maker
         return {

@@ -254,10 +254,10 @@ def tensors_of(
 
 
 class _Descriptions:
-    """What a page says of tensors, each once, in the order of their first use.
+    """Descriptions of tensors on a page, each once, in the order of their first use.
 
     Args:
-        fields: what it says of an item.
+        fields: gives the description of an item.
     """
 
     def __init__(self, fields: Callable[[Item], tuple[Any, ...]]) -> None:

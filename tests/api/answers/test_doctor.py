@@ -102,13 +102,11 @@ def test_what_is_there_is_listed_without_imports(tmp_path: Path, listed: Doctor)
     if getattr(importlib.util.find_spec("mindspore"), "origin", None) is None:
         assert line(lines, "mindspore")[1:3] == ["not", "installed"]
     # Compiled parts are those beside the sources.
-    for path in (
-        "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "collect/describing/_makers",
-        "common/numerics/_differences", "common/numerics/_digests", "common/_frames",
-        "common/dump/_journal_frames", "common/dump/_records", "backends/torch/_backward_tracker",
-    ):  # fmt: skip
-        is_there = importlib.util.find_spec(f"probe.{path.replace('/', '.')}") is not None
-        assert line(lines, path.rpartition("/")[2])[1] in (("there", "older") if is_there else ("missing:",))
+    sources = [path.relative_to(CHECKOUT).with_suffix("") for path in Path(CHECKOUT, "probe").rglob("*.c")]
+    assert len(sources) == len(doctor._COMPILED)
+    for path in sources:
+        is_there = importlib.util.find_spec(".".join(path.parts)) is not None
+        assert line(lines, path.name)[1] in (("there", "older") if is_there else ("missing:",))
 
 
 @pytest.mark.parametrize("is_checkout", [True, False])

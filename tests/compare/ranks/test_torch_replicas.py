@@ -79,6 +79,7 @@ def test_a_fault_is_the_first_finding(runs: Path, name: str) -> None:
     answer = compare_ranks(str(runs / name))
     text = "\n".join(line for line, _ in lines(answer))
     assert answer.findings[0].step == 0, text
+    assert not any("same data" in fact for fact in answer.facts), answer.facts
     assert all(words in text.partition("also:")[0] for words in WRONG[name]), text
 
 

@@ -1,7 +1,7 @@
 """The objects that ``--json`` prints, as types: `docs/json_schemas.py` makes the JSON Schema and a page of them.
 
-A dataclass stands for itself where a command prints all of it. Nothing imports this while a command runs; the tests of
-exit statuses hold what each command prints to the schema.
+A class of the tool stands for itself where a command prints all of it. Nothing imports this while a command runs; the
+tests of exit statuses hold what each command prints to the schema.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, cast
 
 import numpy as np
@@ -104,8 +104,12 @@ def attach_training(listener: TrainingListener) -> Handle:
         finally:
             listener.leave_forward()
 
-    made = training.attach_new_optimizers(_OPTIMIZERS, plain_swap, listener)
-    return Handles([training.attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters), *made])
+    def attached() -> Iterator[Handle]:
+        yield training.attach_calls(nn.Cell.__call__, call)
+        yield attach_backwards(listener, parameters)
+        yield from training.attach_new_optimizers(_OPTIMIZERS, plain_swap, listener)
+
+    return Handles(attached())
 
 
 def attach_backwards(listener: TrainingListener, parameters: Callable[[Any], frozenset[int]]) -> Handle:

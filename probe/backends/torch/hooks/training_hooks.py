@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any, Callable, cast
 
@@ -154,11 +154,14 @@ def attach_training(listener: TrainingListener) -> Handle:
             listener.leave_backward(_gradients if computed else None)
 
     steps = training.OptimizerSteps(optimizers_of_torch, listener)
-    handles: list[Handle] = [steps]
-    handles += _outermost_calls((torch.nn.Module.__call__, forward), (torch.autograd.backward, backward))
-    handles.append(_scaler_hook(listener, steps))
-    handles += training.attach_new_optimizers([torch.optim.Optimizer], readable_swap, listener)
-    return Handles(handles)
+
+    def attached() -> Iterator[Handle]:
+        yield steps
+        yield from _outermost_calls((torch.nn.Module.__call__, forward), (torch.autograd.backward, backward))
+        yield _scaler_hook(listener, steps)
+        yield from training.attach_new_optimizers([torch.optim.Optimizer], readable_swap, listener)
+
+    return Handles(attached())
 
 
 def attach_gradients(listener: TrainingListener) -> Handle:
@@ -185,13 +188,11 @@ def attach_gradients(listener: TrainingListener) -> Handle:
     return Handles(_outermost_calls((torch.autograd.grad, gradients), (of_function, gradients_of_function)))
 
 
-def _outermost_calls(*pairs: tuple[Any, Record]) -> list[Handle]:
+def _outermost_calls(*pairs: tuple[Any, Record]) -> Iterator[Handle]:
     """Each function that is written in Python has its outermost calls reported."""
-    return [
-        training.OutermostCalls(function, readable_swap, around)
-        for function, around in pairs
-        if isinstance(function, FunctionType)
-    ]
+    for function, around in pairs:
+        if isinstance(function, FunctionType):
+            yield training.OutermostCalls(function, readable_swap, around)
 
 
 def _scaler_hook(listener: TrainingListener, steps: training.OptimizerSteps) -> Handle:

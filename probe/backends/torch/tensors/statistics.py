@@ -349,7 +349,7 @@ _Waiting = TypeVar("_Waiting")
 
 
 def _taken(waiting: list[_Waiting]) -> list[_Waiting]:
-    """What waits, which then does not any more; what another thread adds meanwhile does."""
+    """Take all that waits out of the list; what another thread adds meanwhile stays in it."""
     taken = waiting[:]
     del waiting[: len(taken)]
     return taken

@@ -274,7 +274,7 @@ class ParameterTrends:
             table.rows.append(TrendRow(each.name, each.chunk, 0, None, "", FROZEN, 1, False, next(self._order), more))
 
     def _states(self) -> list[Mapping[str, Any]]:
-        """What the optimizer keeps for each parameter."""
+        """The state that the optimizer keeps for each parameter."""
         optimizer, state_of = self._watched.optimizer, self._trends.optimizer_state
         return [state_of(optimizer, each.value) for each in self._parameters]
 

@@ -17,6 +17,9 @@ import two_processes
 from torch import nn
 from torch_parts import LEVELS, bits
 
+from probe.backends.protocol import ReplayError
+from probe.backends.torch.step_keeper import TorchStepKeeper
+
 STEPS, PLANTED = 20, 13
 FIRST = {"L0": "Module.square.Square.forward.0"}
 
@@ -274,3 +277,10 @@ def test_one_rank_runs_its_step_again_without_the_others(tmp_path: Path) -> None
     assert dumped.folders(tmp_path / "alone" / "replay") == ["step3/rank1"]
     assert not dumped.read(tmp_path / "alone" / "replay", 3, "rank1").errors
     assert outputs[1].count("step 3 is not run again: the model communicates with other ranks") == 1
+
+
+def test_a_model_that_cannot_be_run_again_leaves_no_hook_on_the_models_before_it() -> None:
+    before = nn.Linear(2, 2)
+    with pytest.raises(ReplayError, match="communicates"):
+        TorchStepKeeper(False, dict, lambda *_: None).attach([before, nn.SyncBatchNorm(2)])
+    assert not before._forward_pre_hooks and not before._forward_hooks
