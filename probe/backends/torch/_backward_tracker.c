@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "../../common/_types.h"
+
 typedef unsigned long long Number;
 
 static const Number LEAF_NUMBER = (Number)1 << 62;
@@ -242,6 +244,8 @@ static PyObject *core_inputs(Core *self, PyObject *const *args, Py_ssize_t count
     Py_XDECREF(edges);
     Py_XDECREF(number);
     if (found != NULL) return found;
+    // An interrupt goes on, as in Python.
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
     // Nothing has happened yet: the tracker reports what fails.
     PyErr_Clear();
     return PyObject_Vectorcall(self->slow_inputs, args, 3, NULL);
@@ -297,7 +301,8 @@ typedef struct {
     PyObject *indices[MOST];  /* of each group, a tuple */
     Py_ssize_t reached[MOST]; /* of each group, the edges and outputs that lead to it */
     int out_is_view[MOST];
-    PyObject *out_tensor[MOST]; /* borrowed from the output */
+    PyObject *results;          /* a tuple: a list of the user's can change meanwhile */
+    PyObject *out_tensor[MOST]; /* borrowed from that */
     Number entered_at;
     int with_passages;
     PyObject *seen;      /* a set */
@@ -308,6 +313,7 @@ typedef struct {
 static void end_walk(Walk *walk) {
     for (Py_ssize_t i = 0; i < walk->outputs; i++) Py_DECREF(walk->out[i].edge);
     for (Py_ssize_t i = 0; i < walk->inputs; i++) Py_XDECREF(walk->indices[i]);
+    Py_XDECREF(walk->results);
     Py_XDECREF(walk->seen);
     Py_XDECREF(walk->crossings);
     free_stack(&walk->ahead);
@@ -408,9 +414,10 @@ static int take_output(Core *self, Walk *walk, PyObject *value) {
 
 static int take_outputs(Core *self, Walk *walk, PyObject *output) {
     if (!PyTuple_CheckExact(output) && !PyList_CheckExact(output)) return take_output(self, walk, output);
+    if ((walk->results = PySequence_Tuple(output)) == NULL) return -1;
     int done = 1;
-    for (Py_ssize_t i = 0; done == 1 && i < PySequence_Fast_GET_SIZE(output); i++)
-        done = take_output(self, walk, PySequence_Fast_GET_ITEM(output, i));
+    for (Py_ssize_t i = 0; done == 1 && i < PyTuple_GET_SIZE(walk->results); i++)
+        done = take_output(self, walk, PyTuple_GET_ITEM(walk->results, i));
     return done;
 }
 
@@ -1227,11 +1234,8 @@ static struct PyModuleDef MODULE = {
     .m_size = -1,
 };
 
-static int intern_names(void) {
-    struct {
-        PyObject **at;
-        const char *text;
-    } names[] = {
+PyMODINIT_FUNC PyInit__backward_tracker(void) {
+    const Text texts[] = {
         {&s_requires_grad, "requires_grad"}, {&s_grad_fn, "grad_fn"}, {&s_output_nr, "output_nr"}, {&s_base, "_base"},
         {&s_version, "_version"}, {&s_next_functions, "next_functions"}, {&s_sequence_nr, "_sequence_nr"},
         {&s_metadata, "metadata"}, {&s_register_prehook, "register_prehook"}, {&s_register_hook, "register_hook"},
@@ -1240,24 +1244,8 @@ static int intern_names(void) {
         {&s_backward_api, "backward_api"}, {&s_find_written_views, "find_written_views"}, {&s_deferred, "_deferred"},
         {&s_report_deferred, "_report_deferred"}, {&s_input, "input"}, {&s_output, "output"}, {&s_name, "name"},
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((*names[i].at = PyUnicode_InternFromString(names[i].text)) == NULL) return -1;
-    nothing = PyTuple_New(0);
-    return nothing == NULL ? -1 : 0;
-}
-
-/* `PyModule_AddType`, which Python 3.9 lacks. */
-static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
-    if (PyType_Ready(type) < 0) return -1;
-    Py_INCREF(type);
-    if (PyModule_AddObject(module, name, (PyObject *)type) == 0) return 0;
-    Py_DECREF(type);
-    return -1;
-}
-
-PyMODINIT_FUNC PyInit__backward_tracker(void) {
     PyTypeObject *hooks[] = {&PreHookType, &PostHookType};
-    if (intern_names() < 0) return NULL;
+    if (intern(texts, sizeof texts / sizeof *texts) < 0 || (nothing = PyTuple_New(0)) == NULL) return NULL;
     for (int i = 0; i < 2; i++) {
         hooks[i]->tp_base = &PyList_Type;
         // Two hooks that serve no call yet are not the same.
@@ -1265,8 +1253,7 @@ PyMODINIT_FUNC PyInit__backward_tracker(void) {
         hooks[i]->tp_hash = PyBaseObject_Type.tp_hash;
     }
     PyObject *module = PyModule_Create(&MODULE);
-    if (module != NULL && (add_type(module, "Core", &CoreType) < 0 || add_type(module, "PreHook", &PreHookType) < 0 ||
-                           add_type(module, "PostHook", &PostHookType) < 0))
+    if (module != NULL && (add_type(module, &CoreType) < 0 || add_type(module, &PreHookType) < 0 || add_type(module, &PostHookType) < 0))
         Py_CLEAR(module);
     return module;
 }
