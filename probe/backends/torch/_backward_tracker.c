@@ -1150,8 +1150,12 @@ static PyObject *call_hook(Hook *self, PyObject *const *args, size_t count, PyOb
         return PyErr_Format(PyExc_TypeError, "a hook takes the gradients that torch gives it");
     Core *core = (Core *)self->owner;
     PyObject *method = before ? core->before_node : core->after_node;
-    PyObject *given[] = {NULL, (PyObject *)self, method, (PyObject *)self, args[0]};
+    // A list where autograd is compiled. What is no sequence is reported, guarded, by the method.
+    PyObject *gradients = PySequence_Tuple(args[0]);
+    if (gradients == NULL) PyErr_Clear();
+    PyObject *given[] = {NULL, (PyObject *)self, method, (PyObject *)self, gradients == NULL ? args[0] : gradients};
     PyObject *answer = PyObject_Vectorcall(core->guarded, given + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_XDECREF(gradients);
     if (answer == NULL) return NULL;
     Py_DECREF(answer);
     // Returns nothing: what a hook returns takes the gradient's place.

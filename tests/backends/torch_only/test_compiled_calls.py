@@ -113,3 +113,18 @@ def test_an_interrupt_in_the_hook_of_a_view_goes_on(runs: Any, monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt):
         loss.backward()
     debugger.stop()
+
+
+def test_hooks_take_gradients_in_a_list_as_compiled_autograd_gives_them(runs: Any) -> None:
+    model, debugger = nn.Linear(2, 2), runs.new(level="L0")
+    debugger.start(model)
+    output = model(torch.ones(1, 2))
+    node: Any = output.grad_fn
+    (hook,) = (hook for key, hook in node.metadata.items() if key.startswith("msprobe pre-hook"))
+    later = output * 2
+    later.register_hook(lambda gradient: hook([gradient * 2]))
+    # In a pass that ends before the node runs.
+    torch.autograd.grad(later.sum(), output)
+    debugger.stop()
+    debugger.step()
+    assert "Module.Linear.backward.0" in runs.read(0).data
