@@ -68,7 +68,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *tracker, *graph, *listener;
     PyObject *slow_inputs, *slow_watch;          /* the methods of the tracker that this stands before */
-    PyObject *passes, *passages, *with_exits; /* of the tracker, and the numbers of nodes with exits */
+    PyObject *passes, *with_exits; /* of the tracker, and the numbers of nodes with exits */
     PyObject *guarded, *before_node, *after_node;
     PyObject *recording, *current_pass, *next_number; /* functions of torch */
     PyObject *is_view, *leaf_edge, *write_check, *returned_view;
@@ -1093,8 +1093,8 @@ static PyObject *create_core(PyTypeObject *type, PyObject *args, PyObject *names
     Core *self = (Core *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     PyTypeObject *const t = &PyType_Type;
-    if (!PyArg_ParseTuple(args, "OOO(OO)(O!OO!)(OOO)(OOOO)(UUU)(O!O!O!O!O!O!)n:Core", &self->tracker, &self->graph, &self->listener,
-                          &self->slow_inputs, &self->slow_watch, &PyDict_Type, &self->passes, &self->passages, &PySet_Type,
+    if (!PyArg_ParseTuple(args, "OOO(OO)(O!O!)(OOO)(OOOO)(UUU)(O!O!O!O!O!O!)n:Core", &self->tracker, &self->graph, &self->listener,
+                          &self->slow_inputs, &self->slow_watch, &PyDict_Type, &self->passes, &PySet_Type,
                           &self->with_exits, &self->recording, &self->current_pass, &self->next_number, &self->is_view,
                           &self->leaf_edge, &self->write_check, &self->returned_view, &self->pre_key, &self->post_key,
                           &self->exits_key, t, &self->tensor, t, &self->parameter, t, &self->module_watch, t, &self->call_watch, t,
