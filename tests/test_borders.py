@@ -368,6 +368,12 @@ def test_a_private_part_is_found(source: str) -> None:
     assert not private_parts("torch.nn.Linear\nimport torch\ntorch.__version__", "probe.backends.torch.hooks.api_calls")
 
 
+def test_the_compiled_parts_name_nothing_private_of_python() -> None:
+    # A release that has it no more leaves out the part without a word: `_PyMethodWrapper_Type` is in no header of 3.13.
+    sources = sorted((ROOT / "probe").rglob("*.[ch]"))
+    assert not [(path.name, found) for path in sources for found in re.findall(r"\b_Py[A-Z_]\w*", text(path))]
+
+
 def test_no_file_names_a_path_of_one_machine() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

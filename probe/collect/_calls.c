@@ -405,8 +405,9 @@ static PyObject *enter(PlainCalls *self, PyObject *const *args, Py_ssize_t count
 /* 1, or 0 with an exception. */
 static int put_output(const PlainCalls *self, PyObject *call, PyObject *output, PyObject *unobserved) {
     PyObject *api = *slot(self, call, API);
+    if (PyObject_SetAttr(self->part[DESCRIBER], s_of, call) < 0) return 0;
     Py_INCREF(api);
-    if (PyObject_SetAttr(self->part[DESCRIBER], s_of, call) < 0 || PyList_SetItem(self->part[MAKER_STATE], 1, api) < 0) return 0;
+    if (PyList_SetItem(self->part[MAKER_STATE], 1, api) < 0) return 0;
     PyObject *entry = PyObject_CallOneArg(self->part[RETURNED], output), *made = NULL;
     if (entry == Py_None)
         made = PyObject_CallFunctionObjArgs(unobserved, self->part[OUTPUT], output, Py_None, Py_None, NULL);

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "../../common/_types.h"
+
 typedef unsigned long long Number;
 
 static const Number LEAF_NUMBER = (Number)1 << 62;
@@ -66,7 +68,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *tracker, *graph, *listener;
     PyObject *slow_inputs, *slow_watch;          /* the methods of the tracker that this stands before */
-    PyObject *passes, *passages, *with_exits; /* of the tracker, and the numbers of nodes with exits */
+    PyObject *passes, *with_exits; /* of the tracker, and the numbers of nodes with exits */
     PyObject *guarded, *before_node, *after_node;
     PyObject *recording, *current_pass, *next_number; /* functions of torch */
     PyObject *is_view, *leaf_edge, *write_check, *returned_view;
@@ -242,6 +244,8 @@ static PyObject *core_inputs(Core *self, PyObject *const *args, Py_ssize_t count
     Py_XDECREF(edges);
     Py_XDECREF(number);
     if (found != NULL) return found;
+    // An interrupt goes on, as in Python.
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
     // Nothing has happened yet: the tracker reports what fails.
     PyErr_Clear();
     return PyObject_Vectorcall(self->slow_inputs, args, 3, NULL);
@@ -297,7 +301,8 @@ typedef struct {
     PyObject *indices[MOST];  /* of each group, a tuple */
     Py_ssize_t reached[MOST]; /* of each group, the edges and outputs that lead to it */
     int out_is_view[MOST];
-    PyObject *out_tensor[MOST]; /* borrowed from the output */
+    PyObject *results;          /* a tuple: a list of the user's can change meanwhile */
+    PyObject *out_tensor[MOST]; /* borrowed from that */
     Number entered_at;
     int with_passages;
     PyObject *seen;      /* a set */
@@ -308,6 +313,7 @@ typedef struct {
 static void end_walk(Walk *walk) {
     for (Py_ssize_t i = 0; i < walk->outputs; i++) Py_DECREF(walk->out[i].edge);
     for (Py_ssize_t i = 0; i < walk->inputs; i++) Py_XDECREF(walk->indices[i]);
+    Py_XDECREF(walk->results);
     Py_XDECREF(walk->seen);
     Py_XDECREF(walk->crossings);
     free_stack(&walk->ahead);
@@ -408,9 +414,10 @@ static int take_output(Core *self, Walk *walk, PyObject *value) {
 
 static int take_outputs(Core *self, Walk *walk, PyObject *output) {
     if (!PyTuple_CheckExact(output) && !PyList_CheckExact(output)) return take_output(self, walk, output);
+    if ((walk->results = PySequence_Tuple(output)) == NULL) return -1;
     int done = 1;
-    for (Py_ssize_t i = 0; done == 1 && i < PySequence_Fast_GET_SIZE(output); i++)
-        done = take_output(self, walk, PySequence_Fast_GET_ITEM(output, i));
+    for (Py_ssize_t i = 0; done == 1 && i < PyTuple_GET_SIZE(walk->results); i++)
+        done = take_output(self, walk, PyTuple_GET_ITEM(walk->results, i));
     return done;
 }
 
@@ -1086,8 +1093,8 @@ static PyObject *create_core(PyTypeObject *type, PyObject *args, PyObject *names
     Core *self = (Core *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     PyTypeObject *const t = &PyType_Type;
-    if (!PyArg_ParseTuple(args, "OOO(OO)(O!OO!)(OOO)(OOOO)(UUU)(O!O!O!O!O!O!)n:Core", &self->tracker, &self->graph, &self->listener,
-                          &self->slow_inputs, &self->slow_watch, &PyDict_Type, &self->passes, &self->passages, &PySet_Type,
+    if (!PyArg_ParseTuple(args, "OOO(OO)(O!O!)(OOO)(OOOO)(UUU)(O!O!O!O!O!O!)n:Core", &self->tracker, &self->graph, &self->listener,
+                          &self->slow_inputs, &self->slow_watch, &PyDict_Type, &self->passes, &PySet_Type,
                           &self->with_exits, &self->recording, &self->current_pass, &self->next_number, &self->is_view,
                           &self->leaf_edge, &self->write_check, &self->returned_view, &self->pre_key, &self->post_key,
                           &self->exits_key, t, &self->tensor, t, &self->parameter, t, &self->module_watch, t, &self->call_watch, t,
@@ -1143,8 +1150,12 @@ static PyObject *call_hook(Hook *self, PyObject *const *args, size_t count, PyOb
         return PyErr_Format(PyExc_TypeError, "a hook takes the gradients that torch gives it");
     Core *core = (Core *)self->owner;
     PyObject *method = before ? core->before_node : core->after_node;
-    PyObject *given[] = {NULL, (PyObject *)self, method, (PyObject *)self, args[0]};
+    // A list where autograd is compiled. What is no sequence is reported, guarded, by the method.
+    PyObject *gradients = PySequence_Tuple(args[0]);
+    if (gradients == NULL) PyErr_Clear();
+    PyObject *given[] = {NULL, (PyObject *)self, method, (PyObject *)self, gradients == NULL ? args[0] : gradients};
     PyObject *answer = PyObject_Vectorcall(core->guarded, given + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_XDECREF(gradients);
     if (answer == NULL) return NULL;
     Py_DECREF(answer);
     // Returns nothing: what a hook returns takes the gradient's place.
@@ -1227,11 +1238,8 @@ static struct PyModuleDef MODULE = {
     .m_size = -1,
 };
 
-static int intern_names(void) {
-    struct {
-        PyObject **at;
-        const char *text;
-    } names[] = {
+PyMODINIT_FUNC PyInit__backward_tracker(void) {
+    const Text texts[] = {
         {&s_requires_grad, "requires_grad"}, {&s_grad_fn, "grad_fn"}, {&s_output_nr, "output_nr"}, {&s_base, "_base"},
         {&s_version, "_version"}, {&s_next_functions, "next_functions"}, {&s_sequence_nr, "_sequence_nr"},
         {&s_metadata, "metadata"}, {&s_register_prehook, "register_prehook"}, {&s_register_hook, "register_hook"},
@@ -1240,24 +1248,8 @@ static int intern_names(void) {
         {&s_backward_api, "backward_api"}, {&s_find_written_views, "find_written_views"}, {&s_deferred, "_deferred"},
         {&s_report_deferred, "_report_deferred"}, {&s_input, "input"}, {&s_output, "output"}, {&s_name, "name"},
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((*names[i].at = PyUnicode_InternFromString(names[i].text)) == NULL) return -1;
-    nothing = PyTuple_New(0);
-    return nothing == NULL ? -1 : 0;
-}
-
-/* `PyModule_AddType`, which Python 3.9 lacks. */
-static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
-    if (PyType_Ready(type) < 0) return -1;
-    Py_INCREF(type);
-    if (PyModule_AddObject(module, name, (PyObject *)type) == 0) return 0;
-    Py_DECREF(type);
-    return -1;
-}
-
-PyMODINIT_FUNC PyInit__backward_tracker(void) {
     PyTypeObject *hooks[] = {&PreHookType, &PostHookType};
-    if (intern_names() < 0) return NULL;
+    if (intern(texts, sizeof texts / sizeof *texts) < 0 || (nothing = PyTuple_New(0)) == NULL) return NULL;
     for (int i = 0; i < 2; i++) {
         hooks[i]->tp_base = &PyList_Type;
         // Two hooks that serve no call yet are not the same.
@@ -1265,8 +1257,7 @@ PyMODINIT_FUNC PyInit__backward_tracker(void) {
         hooks[i]->tp_hash = PyBaseObject_Type.tp_hash;
     }
     PyObject *module = PyModule_Create(&MODULE);
-    if (module != NULL && (add_type(module, "Core", &CoreType) < 0 || add_type(module, "PreHook", &PreHookType) < 0 ||
-                           add_type(module, "PostHook", &PostHookType) < 0))
+    if (module != NULL && (add_type(module, &CoreType) < 0 || add_type(module, &PreHookType) < 0 || add_type(module, &PostHookType) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -8,7 +8,7 @@ class Core:
         graph: Any,
         listener: Any,
         methods: tuple[Callable[..., Any], Callable[..., Any]],
-        passes: tuple[dict[int, Any], Any, set[int]],
+        passes: tuple[dict[int, Any], set[int]],
         functions: tuple[Callable[[], bool], Callable[[], int], Callable[[], int]],
         views: tuple[Any, Callable[[Any], Any], Callable[[Any], Any], type],
         keys: tuple[str, str, str],

@@ -42,7 +42,7 @@ class CompiledTracker(BackwardTracker):
             graph,
             listener,
             (self.inputs, self.watch),
-            (self._passes, self._passages, self._passages.numbers),
+            (self._passes, self._passages.numbers),
             (graph.recording, graph.current_pass, internals.next_sequence_number),
             (own._is_view, gradient_edge, write_check_outside, ReturnedView),
             (self._keys[PreHook], self._keys[PostHook], Passages.key),

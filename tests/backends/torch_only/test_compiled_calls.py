@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from probe.backends.torch import tracker, views
 from probe.collect import collector
 
 FILES = ("dump.json", "stack.json", "construct.json", "sketch.npz")
@@ -74,3 +76,55 @@ def test_files_are_those_of_python_bit_for_bit(runs: Any, level: str, monkeypatc
     first, *others = ([Path(runs.read(number).folder, name).read_bytes() for name in FILES] for number in range(3))
     assert others == [first, first]
     assert len(made) == 2
+
+
+class Once:
+    """A function that is interrupted the first time it is called while this is `armed`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.armed = function, False
+
+    def __call__(self, *args: Any) -> Any:
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return self.function(*args)
+
+
+def test_an_interrupt_before_a_module_goes_on(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = Once(views.gradient_edge)
+    for module in (tracker, views):
+        monkeypatch.setattr(module, "gradient_edge", edge)
+    model, debugger = nn.Linear(2, 2), runs.new(level="mix")
+    debugger.start(model)
+    edge.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        model(torch.ones(1, 2, requires_grad=True))
+    debugger.stop()
+
+
+def test_an_interrupt_in_the_hook_of_a_view_goes_on(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = Once(views.WriteCheck.__call__)
+    monkeypatch.setattr(views.WriteCheck, "__call__", lambda self: check(self))
+    debugger = runs.new(level="L1")
+    debugger.start(nn.Identity())
+    loss = torch.ones(4, requires_grad=True).mul(2).split(2)[0].sum()
+    check.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        loss.backward()
+    debugger.stop()
+
+
+def test_hooks_take_gradients_in_a_list_as_compiled_autograd_gives_them(runs: Any) -> None:
+    model, debugger = nn.Linear(2, 2), runs.new(level="L0")
+    debugger.start(model)
+    output = model(torch.ones(1, 2))
+    node: Any = output.grad_fn
+    (hook,) = (hook for key, hook in node.metadata.items() if key.startswith("msprobe pre-hook"))
+    later = output * 2
+    later.register_hook(lambda gradient: hook([gradient * 2]))
+    # In a pass that ends before the node runs.
+    torch.autograd.grad(later.sum(), output)
+    debugger.stop()
+    debugger.step()
+    assert "Module.Linear.backward.0" in runs.read(0).data

@@ -189,18 +189,17 @@ static int completes(const FunctionCalls *self, PyObject *number) {
     return does;
 }
 
-/* Whether the view that was returned was not written to, and no backward of a module is complete by now. */
+/* Whether the view that was returned was not written to, and no backward of a module is complete by now; 0 also with an
+   exception. */
 static int is_simple(const CallHook *self) {
     if (completes(self->calls, self->number)) return 0;
     if (self->alias != NULL) {
         PyObject *version = of_tensor(self->calls, self->alias, VERSION);
         const int is_same = version != NULL && PyObject_RichCompareBool(version, self->version, Py_EQ) == 1;
-        if (!is_same) PyErr_Clear();
         Py_XDECREF(version);
         return is_same;
     }
     PyObject *written = self->is_written == Py_None ? NULL : PyObject_CallNoArgs(self->is_written);
-    if (written == NULL) PyErr_Clear();
     const int is_not = self->is_written == Py_None || written == Py_False;
     Py_XDECREF(written);
     return is_not;
@@ -228,6 +227,8 @@ static PyObject *run_hook(PyObject *object, PyObject *const *args, size_t flagge
     }
     with_modes(guard);
     Py_XDECREF(plain);
+    /* An interrupt goes on, as in Python. */
+    if (is_left && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
     if (is_left) {
         PyErr_Clear();
         PyObject *is_written = self->alias == NULL ? self->is_written : (PyObject *)self;
@@ -450,9 +451,11 @@ static PyObject *make_hook(FunctionCalls *self, PyObject *const *args, Py_ssize_
 
 /* --- the mode */
 
+static PyTypeObject *method_wrapper; /* `types.MethodWrapperType`, which 3.13 declares no more */
+
 /* Whether the getter or the setter of an attribute is called, which programs use more often than functions. */
 static int is_attribute(PyObject *function) {
-    if (Py_TYPE(function) != &_PyMethodWrapper_Type) return 0;
+    if (Py_TYPE(function) != method_wrapper) return 0;
     PyObject *of = PyObject_GetAttr(function, s_self);
     if (of == NULL) PyErr_Clear();
     Py_XDECREF(of);
@@ -709,6 +712,10 @@ PyMODINIT_FUNC PyInit__function_calls(void) {
         return NULL;
     for (int i = 0; i < OF_TORCH; i++)
         if ((names_of_torch[i] = PyUnicode_InternFromString(OF_TORCH_NAMES[i])) == NULL) return NULL;
+    PyObject *wrapped = PyObject_GetAttrString(Py_None, "__str__");
+    if (wrapped == NULL) return NULL;
+    method_wrapper = Py_TYPE(wrapped);
+    Py_DECREF(wrapped);
     PyObject *module = PyModule_Create(&MODULE);
     if (module != NULL && (add_type(module, &FunctionCallsType) < 0 || add_type(module, &PassedByType) < 0)) Py_CLEAR(module);
     return module;
