@@ -35,7 +35,7 @@ from probe.compare.verdict.effects import (
     draws_another_share,
     draws_on_one_side,
     redraws,
-)  # fmt: skip
+)
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.optimizer import Between
