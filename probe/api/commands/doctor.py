@@ -95,8 +95,8 @@ _OPTIONAL = (
     ("isal", "checksums ten times as fast", "pip install isal"),
     ("xxhash", "equal tensor files found without reading them", "pip install xxhash"),
     ("distributed", "compare --dask", "pip install 'dask[distributed]'"),
-    ("polars", "to_frame(), like pandas", "pip install polars"),
-    ("pandas", "to_frame(), like polars", "pip install pandas"),
+    ("polars", "data frames, to_frame(); pandas does as well", "pip install polars"),
+    ("pandas", "data frames, to_frame(); polars does as well", "pip install pandas"),
 )
 
 

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from probe.common.align.calls import Row
+from probe.common.dump.naming import BACKWARD, FORWARD, api_name
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_same
 from probe.common.operations.function import Trait
@@ -240,6 +241,30 @@ def _shares(runs: TwoRuns, call: Call, side: int) -> list[float]:
             if item is not None and argument_name(record, item.name.removeprefix(f"{record}.")) in _SHARES
         ]
     return [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+
+
+_CHANCE = 1e-6
+"""The chance of equal masks by luck up to which they come from one generator. A guess."""
+
+
+def redraws(runs: TwoRuns, call: Call) -> bool:
+    """True if a function's backward has other random numbers in one run, although its forward has the same in both.
+
+    Elements of the forward's output that were kept in both runs show that. There are at least (norm / largest)^2.
+    """
+    if call.is_module or call.direction != BACKWARD or call.parsed is None:
+        return False
+    forward = runs.by_record.get(api_name(call.parsed.base, call.parsed.number, FORWARD))
+    if forward is None or not (forward.is_of_both and forward.is_alike):
+        return False
+    shares = _shares(runs, forward, 0)
+    if not shares or any(distance(row) for row in forward.rows):
+        return False
+    item = next((row.target for row in forward.outputs if row.target is not None and row.target.is_tensor), None)
+    if item is None or type(item.norm) is not float or type(item.max) is not float or type(item.min) is not float:
+        return False
+    largest = max(abs(item.max), abs(item.min))
+    return 0.0 < largest < math.inf and (1.0 - min(shares)) ** min((item.norm / largest) ** 2, 1e9) <= _CHANCE
 
 
 def draws_on_one_side(call: Call) -> bool:

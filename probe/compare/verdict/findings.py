@@ -58,6 +58,8 @@ class Kind(Enum):
     """A call chooses otherwise, though the values are too near for that."""
     RANDOM = "random"
     """Random numbers differ."""
+    REDRAWN = "redrawn"
+    """The forward has the same random numbers in both runs, and its backward has not."""
     PARTS = "parts"
     """One side has a part of a batch, and the other side all of it."""
     GRADIENT = "gradient"
@@ -309,6 +311,11 @@ def cause_of_kind(found: Finding) -> Sentence:
             return Sentence("the inputs differ")
         what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
         return Sentence(f"the inputs differ: other {what}")
+    if found.kind is Kind.REDRAWN:
+        return Sentence(
+            "the backward in one run has other random numbers than its forward: activation checkpointing that does not "
+            "restore the generator (preserve_rng_state)"
+        )
     return Sentence(OTHER_RANDOM_NUMBERS) if found.kind is Kind.RANDOM else NOTHING
 
 

@@ -27,7 +27,15 @@ from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.bounds import Given, Judged, Likeness, Usual, role
 from probe.compare.verdict.decisions import decision
-from probe.compare.verdict.effects import Effect, Effects, Nearby, draws, draws_another_share, draws_on_one_side
+from probe.compare.verdict.effects import (
+    Effect,
+    Effects,
+    Nearby,
+    draws,
+    draws_another_share,
+    draws_on_one_side,
+    redraws,
+)
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.optimizer import Between
@@ -458,6 +466,8 @@ class Walk:
             )  # fmt: skip
         is_drawn = worst is not None and worst.kind is not Kind.INPUT and draws(self._runs, call)
         is_chosen = is_drawn and (draws_on_one_side(call) or draws_another_share(self._runs, call))
+        if worst is not None and is_drawn and redraws(self._runs, call):
+            return worst._replace(kind=Kind.REDRAWN)
         if worst is not None and is_drawn and not is_chosen:
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None

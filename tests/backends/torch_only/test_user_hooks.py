@@ -226,3 +226,34 @@ def test_a_value_that_is_saved_is_packed_by_no_hook_of_the_users(
         assert packed == []
         value.square()
         assert packed, "the hooks are there"
+
+
+class _Counting(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.called.append(getattr(func, "__qualname__", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_function_mode_around_start_and_step_sees_the_calls_of_the_program_only(runs: Any, level: str) -> None:
+    def work(model: Any, start: Any, end: Any) -> list[str]:
+        x = torch.ones(3, 4, requires_grad=True)
+        with _Counting() as mode:
+            for _ in range(2):
+                start()
+                model(x).sum().backward()
+                end()
+        return mode.called
+
+    expected = work(net(), lambda: None, lambda: None)
+    model, debugger = net(), runs.new(level=level)
+
+    def end() -> None:
+        debugger.stop()
+        debugger.step()
+
+    assert work(model, lambda: debugger.start(model), end) == expected

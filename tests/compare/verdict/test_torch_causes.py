@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import torch
 import torch.nn.functional as F
@@ -368,3 +369,22 @@ def test_gradients_of_the_step_before_are_found_in_those_of_the_next(run: Any, l
     target = run("target", None, level, loss_of, None, 2, zeroes=False)
     first = _first(target, run("golden", None, level, loss_of, None, 2))
     assert first.cause.startswith("gradients of the target hold those of the step before as well: ")
+
+
+def test_an_input_that_unrecorded_code_made_is_followed_by_the_option_that_records_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], new_debugger: Any
+) -> None:
+    runs = []
+    for limit in (0.1, 100.0):
+        torch.manual_seed(0)
+        model, given = nn.Linear(WIDTH, WIDTH), torch.randn(4, WIDTH)
+        debugger = new_debugger(dump_path=str(tmp_path / str(limit)), task="statistics", level="mix")
+        debugger.start(model)
+        (model(given).clamp(max=limit) * model.bias).sum().backward()
+        debugger.stop()
+        debugger.step()
+        runs.append(str(tmp_path / str(limit) / "step0"))
+    assert command_line.compare(*runs, tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    assert "cause:" not in said
+    assert "  next:   code without a record made this input; collect both runs with --api '*'" in said

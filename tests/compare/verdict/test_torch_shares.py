@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import probe
 
@@ -43,15 +45,27 @@ class Attentive(nn.Module):
         return self.head(self.attention(x, x, x)[0])
 
 
+class Checkpointed(Dropping):
+    def __init__(self, share: float, restores: bool) -> None:
+        super().__init__(share)
+        self.restores = restores
+
+    def forward(self, x: Any) -> Any:
+        return self.head(checkpoint(self.drop, x, use_reentrant=False, preserve_rng_state=self.restores))
+
+    def drop(self, x: Any) -> Any:
+        return F.dropout(self.first(x), self.share, self.training)
+
+
 MODELS = {"function": Dropping, "recurrent": Recurrent, "attention": Attentive}
-Train = Callable[[str, type[nn.Module], float, int], Path]
+Train = Callable[[str, Callable[[float], nn.Module], float, int], Path]
 
 
 @pytest.fixture
 def train(new_debugger: Any, tmp_path: Path) -> Train:
-    def trained(name: str, kind: type[nn.Module], share: float, seed: int) -> Path:
+    def trained(name: str, kind: Callable[[float], nn.Module], share: float, seed: int) -> Path:
         torch.manual_seed(0)
-        model, x = kind(share), torch.randn(6, 3, WIDTH)
+        model, x = kind(share), torch.randn(60, 30, WIDTH)
         torch.manual_seed(seed)
         debugger = new_debugger(dump_path=str(tmp_path / name), task="statistics", level="mix")
         debugger.start(model)
@@ -77,3 +91,16 @@ def test_other_random_numbers_are_no_divergence(train: Train, model: str) -> Non
     kind = MODELS[model]
     answer = probe.verdict(train("one", kind, 0.3, 1), train("other", kind, 0.3, 2))
     assert answer.divergence is None, answer.answer
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_backward_with_other_random_numbers_than_its_forward_is_a_divergence(train: Train, restores: bool) -> None:
+    one, other = (partial(Checkpointed, restores=restored) for restored in (restores, True))
+    answer = probe.verdict(train("one", one, 0.3, 1), train("other", other, 0.3, 1))
+    if restores:
+        assert answer.divergence is None, answer.answer
+    else:
+        assert answer.divergence is not None, answer.answer
+        first = answer.divergence.first
+        assert first.record == "Functional.dropout.0.backward"
+        assert "other random numbers than its forward" in first.cause and "preserve_rng_state" in first.cause

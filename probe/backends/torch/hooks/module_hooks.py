@@ -458,8 +458,12 @@ class AccumulatedHook:
 
 def _leave_as_it_was(tensor: torch.Tensor | None, attribute: str, had_hooks: bool) -> None:
     # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
-    if tensor is not None and not had_hooks and not getattr(tensor, attribute):
-        setattr(tensor, attribute, None)
+    if tensor is None or had_hooks:
+        return
+    # The user may stop within a function mode, which sees these attributes.
+    with _no_function_modes():
+        if not getattr(tensor, attribute):
+            setattr(tensor, attribute, None)
 
 
 class _TensorHandle:
