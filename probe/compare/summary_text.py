@@ -85,7 +85,7 @@ def _next_step(first: Summary, call: Unexplained) -> str:
     if call.cause or call.rerun is not None or call.found is None:
         return ""
     if ".input." in call.item and {"L1", "mix"}.issuperset(first.levels):
-        return "code without a record made this input; collect both runs with --api '*', which records every function"
+        return "code without a record made this input; unless they record every function, collect both runs with --api '*'"
     if ".output." not in call.item:
         return ""
     if naming.is_module(call.record or call.golden_record):
