@@ -85,7 +85,8 @@ def _next_step(first: Summary, call: Unexplained) -> str:
     if call.cause or call.rerun is not None or call.found is None:
         return ""
     if ".input." in call.item and {"L1", "mix"}.issuperset(first.levels):
-        return "code without a record made this input; unless they record every function, collect both runs with --api '*'"
+        all_functions = "unless they record every function, collect both runs with --api '*'"
+        return f"code without a record made this input; {all_functions}"
     if ".output." not in call.item:
         return ""
     if naming.is_module(call.record or call.golden_record):

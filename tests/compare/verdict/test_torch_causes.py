@@ -387,4 +387,4 @@ def test_an_input_that_unrecorded_code_made_is_followed_by_the_option_that_recor
     assert command_line.compare(*runs, tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "cause:" not in said
-    assert "  next:   code without a record made this input; unless they record every function, collect both runs with --api '*'" in said
+    assert "  next:   code without a record made this input; unless they record every function, collect" in said
