@@ -1109,8 +1109,10 @@ static PyObject *create_core(PyTypeObject *type, PyObject *args, PyObject *names
     self->guarded = PyObject_GetAttrString(self->graph, "guarded");
     self->before_node = PyObject_GetAttrString((PyObject *)self, "before_node");
     self->after_node = PyObject_GetAttrString((PyObject *)self, "after_node");
-    self->template_of[0] = PyObject_CallFunction((PyObject *)self->module_watch, "Oiiii", Py_None, 0, 0, 0, 0);
-    self->template_of[1] = PyObject_CallFunction((PyObject *)self->call_watch, "Oiiii", Py_None, 0, 0, 0, 0);
+    PyTypeObject *kinds[2] = {self->module_watch, self->call_watch};
+    // The second one is not called with the error of the first.
+    for (int i = 0; i < 2 && !PyErr_Occurred(); i++)
+        self->template_of[i] = PyObject_CallFunction((PyObject *)kinds[i], "Oiiii", Py_None, 0, 0, 0, 0);
     if (self->guarded == NULL || self->before_node == NULL || self->after_node == NULL || self->template_of[0] == NULL ||
         self->template_of[1] == NULL || !PyType_IsSubtype(self->call_watch, self->module_watch) ||
         !PyType_IsSubtype(self->call_inputs, &PyList_Type) ||

@@ -252,7 +252,8 @@ static int can_be_noted(const FunctionCalls *self, PyObject *output, PyObject *a
     if (!tensor_has(self, output, LAYOUT, self->part[STRIDED]) || !tensor_has(self, output, IS_NESTED, Py_False)) return 0;
     /* What would see that an alias is made, or make something else of it. */
     if (counted(self->part[COUNT_DISPATCH_MODES]) != 0 || !answers_none(self->part[TRANSFORMS])) return 0;
-    PyObject *version = of_tensor(self, output, VERSION), *wrapped = PyObject_CallOneArg(self->part[IS_WRAPPED], output);
+    PyObject *version = of_tensor(self, output, VERSION);
+    PyObject *wrapped = version == NULL ? NULL : PyObject_CallOneArg(self->part[IS_WRAPPED], output);
     const int can = version != NULL && PyLong_AsLong(version) == 0 && wrapped == Py_False;
     Py_XDECREF(version);
     Py_XDECREF(wrapped);
