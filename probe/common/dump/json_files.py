@@ -28,7 +28,6 @@ from probe.common.dump.layout import (
 from probe.common.dump.sketch_file import AT_ONCE
 from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.dump.stack_text import frame_text
-from probe.common.errors import DumpFormatError
 
 try:
     from probe.common.dump._records import laid_out
@@ -151,10 +150,7 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
         if header.level != "debug" and header.extra_info:
             _write_calls(folder, journal)
         journal.sketches.write(folder)
-        try:
-            update_file.write(folder, journal.updates)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise DumpFormatError(f"{journal.path}: a step of an optimizer is not readable: {error!r}.") from None
+        update_file.write(folder, journal.updates, journal.path)
     return header
 
 

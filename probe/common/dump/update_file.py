@@ -245,11 +245,12 @@ def _parameter(
 # --- files
 
 
-def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
-    """Write the file into `folder`; without an update, remove an earlier one.
+def write(folder: str, frames: Sequence[Mapping[str, Any]], journal: str = "") -> None:
+    """Write the file into `folder` from the frames of the file `journal`; without an update, remove an earlier one.
 
     Raises:
-        KeyError, TypeError, ValueError, RecursionError: a frame is damaged.
+        DumpFormatError: a frame is damaged; the message names `journal`.
+        OSError: the file cannot be written.
     """
     path = os.path.join(folder, UPDATES_FILE)
     if not frames:
@@ -258,9 +259,12 @@ def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
         return
     from probe.common.numerics import sketch
 
-    updates = [{key: value for key, value in frame.items() if key not in _SKETCHES} for frame in frames]
-    text = json.dumps({"version": VERSION, "sketch_version": sketch.VERSION, "updates": updates})
-    sketches = {key: b"".join(frame[key] for frame in frames) for key in _SKETCHES}
+    try:
+        updates = [{key: value for key, value in frame.items() if key not in _SKETCHES} for frame in frames]
+        text = json.dumps({"version": VERSION, "sketch_version": sketch.VERSION, "updates": updates})
+        sketches = {key: b"".join(frame[key] for frame in frames) for key in _SKETCHES}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DumpFormatError(f"{journal}: a step of an optimizer is not readable: {error!r}.") from None
     with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for key, rows in sketches.items():
             archive.writestr(member_of(f"{key}.npy"), array_header(len(rows) // ROW) + rows)

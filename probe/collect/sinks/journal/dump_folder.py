@@ -70,7 +70,8 @@ class DumpFolder:
             if new:
                 remove(self.path, True)
             raise
-        self._written = self.journal.frames
+        # No call between the journal, which is open now, and the log of what fails.
+        self._written = self.journal.frame_writer.frames
         self._errors = ErrorLog(self.path)
         self._missing: set[str] = set()
         """The records and tensor files that could not be written, or not completely."""

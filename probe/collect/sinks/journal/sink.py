@@ -230,11 +230,10 @@ class JournalSink(Sink):
     def _close(self) -> None:
         """Write no more; what still waits for its statistics is forgotten."""
         folder, self.folder = self.folder, None
-        self._stop_quick()
         self._delayed = []
         if folder is None:
             return
-        actions = [folder.close]
+        actions = [self._stop_quick, folder.close]
         if self._reference is not None:
             actions.insert(0, partial(self._reference.log_other_inputs, folder.relative))
         if self._has_writer:
