@@ -263,7 +263,7 @@ def write(folder: str, frames: Sequence[Mapping[str, Any]], journal: str = "") -
         updates = [{key: value for key, value in frame.items() if key not in _SKETCHES} for frame in frames]
         text = json.dumps({"version": VERSION, "sketch_version": sketch.VERSION, "updates": updates})
         sketches = {key: b"".join(frame[key] for frame in frames) for key in _SKETCHES}
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise DumpFormatError(f"{journal}: a step of an optimizer is not readable: {error!r}.") from None
     with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for key, rows in sketches.items():
